@@ -271,6 +271,17 @@ _TRACE_ATTACKS = [
     _attack(name="take a descriptor of pid 1", what="pidfd_getfd copies a descriptor of the supervisor",
             probe=_OWN_PARENT + "if libc.syscall(438, os.pidfd_open(UP), 1, 0) >= 0: print('ESCAPED')\n"),
 ]  # fmt: skip
+_HOLD_UP = {
+    "scheduling class": "os.sched_setscheduler(UP, os.SCHED_IDLE, os.sched_param(0))",
+    "priority": "os.setpriority(os.PRIO_PROCESS, UP, 19)",
+    "processors": "os.sched_setaffinity(UP, {min(os.sched_getaffinity(0))})",
+    "limits": "__import__('resource').prlimit(UP, 7, (64, 64))",
+}
+_PID_1_ATTACKS = [
+    _attack(name=f"change the {name} of pid 1", what="pid 1, which ends the job, hardly runs or is ended",
+            probe=_OWN_PARENT + _TRY.replace("{what}", what))
+    for name, what in _HOLD_UP.items()
+]  # fmt: skip
 _KILL_ALL_CONTROL = (
     # kill(-1) is only let loose where it reaches nobody else: as a child of pid 1 of a pid namespace of its own.
     "libc = ctypes.CDLL(None, use_errno=True)\nassert libc.unshare(0x30000000) == 0\n"
@@ -325,5 +336,5 @@ _SHARE_ATTACKS = [
 
 ATTACKS = [
     *_BOMB_ATTACKS, *_END_ATTACKS, *_DEADLINE_ATTACKS, *_LATE_ATTACKS, *_CPU_ATTACKS, *_VICTIM_ATTACKS, *_TRACE_ATTACKS,
-    *_SIGNAL_ATTACKS, *_SHARE_ATTACKS,
+    *_PID_1_ATTACKS, *_SIGNAL_ATTACKS, *_SHARE_ATTACKS,
 ]  # fmt: skip

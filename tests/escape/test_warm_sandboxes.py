@@ -136,6 +136,33 @@ def test_files_of_an_earlier_job_are_gone(pool: Pool) -> None:
     assert pool.run_source(make + LEFT).stdout == b"found True\n"
 
 
+# A label that stays leased for a while after its socket, and the counters of the namespace.
+LEAVE_IN_NETWORK = """
+import socket, struct
+here = socket.inet_pton(socket.AF_INET6, "::1")
+lease = struct.pack("=16sIBBHHHI", here, socket.htonl(0x12345), 1, 255, 1, 60, 60, 0)
+try: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).setsockopt(socket.IPPROTO_IPV6, 32, lease)
+except OSError: pass  # a host without IPv6
+for _ in range(50): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", 9))
+"""
+FIND_IN_NETWORK = """
+import os
+label = "/proc/net/ip6_flowlabel"
+labels = open(label).read().count(chr(10)) > 1 if os.path.exists(label) else False
+sent = [line.split()[4] for line in open("/proc/net/snmp") if line.startswith("Udp:")][1]
+print("found", labels or sent != "0")
+"""
+
+
+def test_nothing_that_an_earlier_job_left_in_its_network_is_in_that_of_a_later_one() -> None:
+    """Networks are used again, but none in which a socket was made."""
+    with Pool(_policy("strict"), warm=2) as pool:
+        assert pool.run_source(LEAVE_IN_NETWORK + FIND_IN_NETWORK).stdout == b"found True\n"
+        for _ in range(3):
+            assert all(pool.run_source(LEAVE_IN_NETWORK).ok for _ in range(4))
+            assert [pool.run_source(FIND_IN_NETWORK).stdout for _ in range(8)] == [b"found False\n"] * 8
+
+
 @pytest.mark.parametrize("channel", [False, True], ids=["source", "call"])
 def test_a_job_has_the_descriptors_that_are_its_own_and_no_others(pool: Pool, channel: bool) -> None:
     shown = [pool.run_source(DESCRIPTORS).stdout for _ in range(3)]

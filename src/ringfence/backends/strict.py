@@ -150,10 +150,11 @@ class StrictBox:
 
     # ---- what is to be made
 
-    def _spec(self, job: Job, *, on_disk: bool = True) -> Spec:
+    def _spec(self, job: Job, *, on_disk: bool = True, led_together: bool = False) -> Spec:
         laying = self._layers.laying(job.cwd, self._scratch.path)
         view = look(self.policy, job, laying, self._hidden)
-        return spec_of(self.policy, self.enforced, laying, view, self._hidden, on_disk=on_disk)
+        return spec_of(self.policy, self.enforced, laying, view, self._hidden, on_disk=on_disk,
+                       led_together=led_together)  # fmt: skip
 
     def _adopted(self, spec: Spec) -> Spec:
         """The table says what records attempts on hidden paths; that depends on where they and the job lie, as the PATH
@@ -340,8 +341,9 @@ class StrictBox:
         return self._waiting
 
     def _draft(self, python: PythonJobs) -> Draft:
-        spec = self._adopted(self._spec(Job(argv=(sys.executable,)), on_disk=False))
-        source = _zygote(spec, python.as_data(self._usual_environment()), led_together=not self._gateway)
+        together = not self._gateway
+        spec = self._adopted(self._spec(Job(argv=(sys.executable,)), on_disk=False, led_together=together))
+        source = _zygote(spec, python.as_data(self._usual_environment()), led_together=together)
         request = self._request(spec, [("await job", True)])
         return Draft(spec=spec, shown=spec.shown_paths(), source=source.with_draft(request))
 

@@ -7,7 +7,7 @@
 #include "kernel.h"
 
 #define MAGIC 0x63616c6cu
-#define VERSION 5u
+#define VERSION 6u
 #define EINVAL 22
 
 enum kind { IMMEDIATE, ADDRESS, SLOT };

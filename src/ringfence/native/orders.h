@@ -7,10 +7,12 @@
 #ifndef RINGFENCE_ORDERS_H
 #define RINGFENCE_ORDERS_H
 
-enum { PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH, TABLES };
-enum { DESCRIPTORS = 6, DOOR = 5, LINKS = 24, PASSING = 4, TEXTS = 8, RIGHTS = 8, MESSAGE_BYTES = 16384, PLACES = 512 };
-/* Of the descriptors of a place: not asked for yet; there is none to be had. */
-enum { UNKNOWN = -1, NEW_NETWORK = 0x40000000 /* CLONE_NEWNET */ };
+enum { PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH, NETWORK, IDMAP, TABLES };
+enum { DESCRIPTORS = 6, DOOR = 5, LINKS = 24, PASSING = 7, TEXTS = 8, RIGHTS = 8, MESSAGE_BYTES = 16384, PLACES = 512 };
+/* Of the descriptors of a place. */
+enum { NONE = -1 };
+/* How many networks stay open: each takes some 170 KiB of the kernel's memory. */
+enum { KEPT_NETWORKS = 64, NEW_NETWORK = 0x40000000 /* CLONE_NEWNET */, NEW_USER = 0x10000000 /* CLONE_NEWUSER */ };
 /* How the loop ends: somebody else's message waits; in a child, with its tables behind it or with a call that failed; an
  * order that is the caller's to carry out; a child that is made, but could not be let go. */
 enum { OTHER, CHILD, CHILD_FAILED, BACK, UNFINISHED };
@@ -18,17 +20,20 @@ enum { O_GROUP = 02000000 | 010000000 /* O_CLOEXEC, O_PATH */, MSG_PEEK = 2, MSG
 enum { EINTR = 4, AT_FDCWD = -100, PR_SET_DUMPABLE = 4 };
 
 struct draft {
-    uint64_t number, flags;
+    uint64_t number, flags, first_id; /* the last: on the host, of the first place */
     uint64_t tables[TABLES], sizes[TABLES];
     int32_t descriptors[DESCRIPTORS]; /* the slots of BEGIN that they go to, or -1 */
     int32_t links[LINKS][2];          /* what PREPARE leaves in a slot is in that slot of BEGIN, and is closed here */
     int32_t passing[PASSING][2];      /* a table, and a slot of it with a descriptor, or 0 once that is closed */
     int32_t texts[TEXTS][2];          /* the table and the slot for each text of an order; the first is the group */
-    int32_t text_count, child, idmap, network; /* the last: whether it is one that others have left */
+    int32_t text_count, child;
+    int32_t idmap;   /* the slot of PREPARE for that of the order's place, or -1: there is none */
+    int32_t network; /* the slot of NETWORK with a new one, or -1: each child makes its own */
+    int32_t carrier, id, mapped, unused; /* slots of IDMAP: a child, the id on the host, the namespace */
 };
 
 struct order {
-    uint8_t kind, rights, unused[6];
+    uint8_t kind, rights, unused[5], new_network;
     uint64_t ticket, draft;
     uint32_t place, texts;
     char text[MESSAGE_BYTES - 32];
@@ -45,7 +50,7 @@ struct places {
     int32_t idmaps[PLACES], networks[PLACES];
 };
 
-_Static_assert(sizeof(struct draft) == 16 + 96 + 24 + 192 + 32 + 64 + 16 && sizeof(struct served) == 64 + MESSAGE_BYTES,
+_Static_assert(sizeof(struct draft) == 24 + 128 + 24 + 192 + 56 + 64 + 32 && sizeof(struct served) == 64 + MESSAGE_BYTES,
                "as orders.py packs them");
 
 static int64_t *slots_of(const struct draft *draft, int table)
@@ -193,24 +198,56 @@ static int32_t let_go(long door, const struct draft *draft, struct served *serve
     return failed(say(served->rights[DOOR], "g", 2)) ? UNFINISHED : OTHER;
 }
 
-/* Enter the network of the place, if it has one, and return what is left to be made for the child. */
-static uint64_t flags_in(const struct draft *draft, int32_t network)
+/* Be in the network that the child is born in: that of its place, or a new one if there is none, or if a job has used
+ * it. Whether that failed. */
+static int enter_network(const struct draft *draft, struct places *places, struct served *served)
 {
-    if (!draft->network || network < 0 || failed(enter(NR_setns, network, NEW_NETWORK, 0, 0, 0, 0)))
-        return draft->flags;
-    return draft->flags & ~(uint64_t)NEW_NETWORK;
+    int32_t *kept = &places->networks[served->order.place];
+    if (draft->network < 0)
+        return 0;
+    if (*kept >= 0 && !served->order.new_network)
+        return failed(enter(NR_setns, *kept, NEW_NETWORK, 0, 0, 0, 0));
+    close_descriptor(*kept);
+    *kept = NONE;
+    if (run_table(draft, NETWORK, served))
+        return 1;
+    const int32_t made = (int32_t)slots_of(draft, NETWORK)[draft->network];
+    if (served->order.place < KEPT_NETWORKS)
+        *kept = made;
+    else
+        close_descriptor(made);
+    return 0;
 }
 
-static int32_t carry_out(long door, const struct draft *draft, const struct places *places, struct served *served)
+/* Have the user namespace that maps the id of the place: a child carries it that never runs Python. Whether that
+ * failed. */
+static int have_idmap(const struct draft *draft, struct places *places, struct served *served)
+{
+    int32_t *kept = &places->idmaps[served->order.place];
+    if (draft->idmap < 0 || *kept >= 0)
+        return 0;
+    const long child = ringfence_idle_clone(NEW_USER, enter(NR_getpid, 0, 0, 0, 0, 0, 0));
+    if (failed(child))
+        return 1;
+    set_slot(draft, IDMAP, draft->carrier, child);
+    set_slot(draft, IDMAP, draft->id, (long)(draft->first_id + served->order.place));
+    const long result = run_table(draft, IDMAP, served);
+    if (!result)
+        *kept = (int32_t)slots_of(draft, IDMAP)[draft->mapped];
+    enter(NR_kill, child, 9, 0, 0, 0, 0);
+    enter(NR_wait4, child, 0, 0, 0, 0, 0);
+    return result != 0;
+}
+
+static int32_t carry_out(long door, const struct draft *draft, struct places *places, struct served *served)
 {
     const uint32_t place = served->order.place;
     const char *group = draft && place < PLACES ? place_texts(draft, served) : 0;
-    if (!group || (draft->idmap >= 0 && places->idmaps[place] < 0) ||
-        (draft->network && places->networks[place] == UNKNOWN))
+    if (!group || have_idmap(draft, places, served))
         return BACK;
     set_slot(draft, PREPARE, draft->idmap, draft->idmap >= 0 ? places->idmaps[place] : -1);
     forget_earlier(draft);
-    if (run_table(draft, PREPARE, served)) {
+    if (enter_network(draft, places, served) || run_table(draft, PREPARE, served)) {
         close_links(draft);
         return BACK;
     }
@@ -218,7 +255,7 @@ static int32_t carry_out(long door, const struct draft *draft, const struct plac
         set_slot(draft, BEGIN, draft->links[number][1], slots_of(draft, PREPARE)[draft->links[number][0]]);
     for (int number = 0; number < DESCRIPTORS; number++)
         set_slot(draft, BEGIN, draft->descriptors[number], served->rights[number]);
-    served->child = clone_child(flags_in(draft, places->networks[place]), group);
+    served->child = clone_child(draft->flags, group);
     if (!served->child)
         return as_child(draft, served);
     close_links(draft);
@@ -228,12 +265,10 @@ static int32_t carry_out(long door, const struct draft *draft, const struct plac
     return BACK;
 }
 
-/* ``again``: the order that came last is tried once more. */
-void ringfence_orders_serve(long door, const struct draft *drafts, uint64_t count, const struct places *places,
-                            struct served *served, long again)
+void ringfence_orders_serve(long door, const struct draft *drafts, uint64_t count, struct places *places,
+                            struct served *served)
 {
-    while (again || take(door, served)) {
-        again = 0;
+    while (take(door, served)) {
         served->state = carry_out(door, draft_of(drafts, count, served), places, served);
         if (served->state != OTHER)
             return;

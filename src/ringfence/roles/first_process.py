@@ -135,7 +135,7 @@ def _clone(request: VisitRequest, *, as_sibling: bool = False) -> tuple[int, lis
 def _unshared(request: VisitRequest) -> list[str]:
     """The namespaces to be made: the network namespace may exist already."""
     names = request["namespaces"]
-    if not request.get("reuses_network") or SETUP.network < 0:
+    if "network" not in request or SETUP.network < 0:
         return names
     namespaces.enter_network(SETUP.network)
     os.close(SETUP.network)

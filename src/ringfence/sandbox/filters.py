@@ -42,9 +42,9 @@ def step(
     name: str, ids: tuple[int, int], watched: bool, wired: bool, witness: Mapping[str, int], *, below_another: bool
 ) -> Step:
     """The step that installs the filter of a profile; below another filter, with the same one without a listener."""
-    which = Which(name=name, watched=watched, wired=wired, witness=True, memory=bool(witness["memory"]), alone=True,
-                  notify=True)  # fmt: skip
-    unheard = _program(replace(which, notify=False), ids) if below_another else b""
+    which = Which(name=name, watched=watched, wired=wired, witness=True, memory=bool(witness["memory"]),
+                  sockets=bool(witness.get("sockets")), alone=True, notify=True)  # fmt: skip
+    unheard = _program(replace(which, notify=False, sockets=False), ids) if below_another else b""
     return ("seccomp", _program(which, ids), True, unheard)
 
 
@@ -61,7 +61,8 @@ def _program(which: Which, ids: tuple[int, int]) -> bytes:
 
 
 def witnessed(policy: SandboxPolicy, enforced: Mapping[str, Enforcement]) -> dict[str, int]:
-    """The limits of each process that a witness compares with; 0: it has none, or a group holds it."""
+    """The limits of each process that a witness compares with; 0: it has none, or a group holds it. A sandbox with a
+    network that is used again adds ``sockets``."""
     held = {name for name, entry in enforced.items() if entry.applied and Mechanism.CGROUP not in entry.by}
     numbers = policy.numbers()
     return {name: int(numbers[name]) if name in held else 0 for name in ("memory", "nofile")}

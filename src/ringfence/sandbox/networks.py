@@ -41,11 +41,15 @@ def is_hosts(policy: SandboxPolicy) -> bool:
     return policy.network_rule == HOST_NETWORK
 
 
-def is_reused(policy: SandboxPolicy) -> bool:
-    """Whether a network namespace is the same after a job as before: no socket can be made in it but connected pairs,
-    which end with the job's processes. One job at a time: two at once would see each other's pairs in /proc/net/unix,
-    and could lock its file in /proc/self/ns."""
-    return policy.syscall_profile is SyscallProfile.TIGHT and policy.network_rule == NO_NETWORK
+def is_empty(policy: SandboxPolicy) -> bool:
+    return policy.network_rule == NO_NETWORK
+
+
+def stays_unused(policy: SandboxPolicy) -> bool:
+    """Whether an empty network namespace is the same after a job as before: no socket can be made in it but connected
+    pairs, which end with the job's processes. One job at a time: two at once would see each other's pairs in
+    /proc/net/unix, and could lock its file in /proc/self/ns."""
+    return policy.syscall_profile is SyscallProfile.TIGHT
 
 
 def is_listed(policy: SandboxPolicy) -> bool:

@@ -29,12 +29,8 @@ DEVICE_LINKS = {
 }  # fmt: skip
 # Settings of the sandbox's own namespaces. Watches are its user's too, and counted for each user namespace besides. A
 # TCP connection always gets its first buffer, whatever limit is reached: here that is small.
-KERNEL_SETTINGS = {
-    "user/max_inotify_instances": "16",
-    "user/max_inotify_watches": "8192",
-    "net/ipv4/tcp_rmem": "4096 16384 262144",
-    "net/ipv4/tcp_wmem": "4096 16384 262144",
-}
+USER_SETTINGS = {"user/max_inotify_instances": "16", "user/max_inotify_watches": "8192"}
+NETWORK_SETTINGS = {"net/ipv4/tcp_rmem": "4096 16384 262144", "net/ipv4/tcp_wmem": "4096 16384 262144"}
 TERMINALS = 64
 
 HOME, WORK = "/home/user", "/workspace"
@@ -340,9 +336,8 @@ def _configuration(root_spec: RootSpec) -> Step:
 def proc_steps(root_spec: RootSpec) -> list[Step]:
     plan: list[Step] = [("file system", "/proc", "proc", ["nosuid", "nodev", "noexec"], "")]
     files, folders = ([f"/proc/{name}" for name in names] for names in (root_spec.proc_files, root_spec.proc_folders))
-    settings = (KERNEL_SETTINGS | networks.settings(root_spec.gateway)).items()
-    own = [row for row in settings if root_spec.own_network or not row[0].startswith("net/")]
-    plan.append(("kernel settings", own))
+    of_network = NETWORK_SETTINGS | networks.settings(root_spec.gateway) if root_spec.own_network else {}
+    plan.append(("kernel settings", [*(USER_SETTINGS | of_network).items()]))
     plan.append(("mask", files, folders))
     plan.append(("read-only", "/proc/sys"))
     return [*plan, *_limits(root_spec)]

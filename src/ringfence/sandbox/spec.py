@@ -31,7 +31,7 @@ class Spec:
     """Host directories that its jobs write."""
     namespaces: tuple[str, ...]
     reuses_network: bool
-    """A network namespace of the zygote's will do in place of a new one."""
+    """A network namespace in which no other job has made a socket will do in place of a new one."""
     watched_limits: Mapping[str, float]
     """The limits that the watchdog holds, because the kernel does not hold them here for the whole tree."""
     visit_limits: Mapping[str, float]
@@ -62,12 +62,17 @@ class Spec:
 
 def spec_of(
     policy: SandboxPolicy, enforced: Mapping[str, Enforcement], laying: Laying, view: View, hidden: HiddenPaths,
-    *, on_disk: bool = True,
+    *, on_disk: bool = True, led_together: bool = False,
 ) -> Spec:  # fmt: skip
-    """``on_disk``: the job's own directory lies on the disk; else in memory."""
+    """``on_disk``: the job's own directory lies on the disk; else in memory. ``led_together``: by a warden, which hears
+    of the sockets that its jobs make."""
     root = _root_of(policy, enforced, laying, view, hidden)
     wired = wires.are_possible(root) and view.has_fuse and view.beside_hidden <= hiding.MOST_MOUNTS
-    root = replace(root, tripwires=bool(hidden) and wired, on_disk=on_disk)
+    empty = networks.is_empty(policy)
+    heard_of = empty and led_together and not networks.stays_unused(policy) and not view.is_filtered
+    reuses_network = heard_of or (empty and networks.stays_unused(policy))
+    root = replace(root, tripwires=bool(hidden) and wired, on_disk=on_disk,
+                   own_network=not networks.is_hosts(policy) and not reuses_network)  # fmt: skip
     numbers = policy.numbers()
     by_us = {name: value for name, value in numbers.items()
              if enforced[name].applied and Mechanism.CGROUP not in enforced[name].by}  # fmt: skip
@@ -77,13 +82,13 @@ def spec_of(
         own=_written_in(laying),
         writable=policy.writable_paths,
         namespaces=networks.namespaces(policy, with_time=view.has_time_namespaces),
-        reuses_network=networks.is_reused(policy),
+        reuses_network=reuses_network,
         watched_limits=_UNWATCHED | by_us,
         visit_limits=_UNWATCHED | {"wall_time": policy.wall_time_s, "cpu_time": policy.cpu_time_s},
         process_limits=_by_rlimit(numbers, enforced),
         profile=filters.profile_name(policy, view.landlock_abi),
         below_another=view.is_filtered,
-        witness=filters.witnessed(policy, enforced),
+        witness=filters.witnessed(policy, enforced) | {"sockets": int(heard_of)},
         watched=tuple(dict.fromkeys((*policy.hidden_paths, *root.hidden))) if hidden else (),
         share=policy.cpu_share or 0.0,
         search_path=_search_path(view.search_path, root),
@@ -152,7 +157,6 @@ def _root_of(
         resolver=networks.resolver_files(gateway) if gateway else view.resolver,
         gateway=gateway,
         synced=policy.io_bytes_per_s is not None,
-        own_network=not networks.is_hosts(policy) and not networks.is_reused(policy),
         proc_files=view.proc_files, proc_folders=view.proc_folders,
     )  # fmt: skip
 

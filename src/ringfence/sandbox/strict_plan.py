@@ -45,7 +45,7 @@ def plan_of(spec: Spec, last: list[Step], *, confined: bool = True) -> VisitRequ
         "heard": heard(spec),
     }
     if spec.reuses_network:
-        request["reuses_network"] = True
+        request["network"] = [*rootfs.NETWORK_SETTINGS.items()]
     return request
 
 

@@ -11,7 +11,7 @@ import stat
 from _collections_abc import Callable, Sequence
 from struct import pack
 
-from ringfence.kernel.calls.orders import BEGIN, CONFINE, FINISH, PLAN, PREPARE, WAIT, Tables
+from ringfence.kernel.calls.orders import BEGIN, CONFINE, FINISH, IDMAP, NETWORK, PLAN, PREPARE, WAIT, Tables
 from ringfence.kernel.calls.table import Address, Table
 from ringfence.kernel.mount import mounts, namespaces
 from ringfence.kernel.proc import processes
@@ -28,7 +28,9 @@ _AT, _EMPTY_PATH, _ATTR_IDMAP, _DUMPABLE = -100, 0x1000, 0x00100000, 4
 _DUPLICATE, _ALL = 1030, 0xFFFFFFFF
 _FSOPEN_CLOEXEC, _FSCONFIG_CREATE, _FSMOUNT_CLOEXEC = 1, 6, 1
 _STANDARD, _DIGITS = 3, 24
-IDMAP, _INIT = "idmap", "init"
+_ID_DIGITS = 10
+"""Of the host's ids that sandboxes have (``namespaces.FIRST_HOST_ID``)."""
+_IDMAP, _INIT = "idmap", "init"
 UID_TEXT, GID_TEXT, FIRST_GROUP = 1, 2, 3
 """Among the texts of an order, after the v2 group; then the files by which the child enters its other groups."""
 JOIN = "join groups"
@@ -44,8 +46,6 @@ class Told:
     """Packed, those of each table of a child by its number."""
     writer: int
     """The slot of BEGIN with a copy of the descriptor by which a failed step is told."""
-    reuses_network: bool
-    """Its sandboxes are born in network namespaces that others have left."""
 
 
 @record
@@ -57,38 +57,46 @@ class MakerDraft:
 
 
 def draft_of(
-    request: VisitRequest, steps: Sequence[Step], owner: Sequence[int], groups: int, ids: tuple[str, str]
+    request: VisitRequest, steps: Sequence[Step], owner: Sequence[int], groups: int, ids: tuple[str, str], first_id: int
 ) -> MakerDraft | None:
     """Nothing where a part of it can't be a table. ``owner``: whose files may be mapped to the ids of sandboxes;
-    ``groups``: how many each enters by itself; ``ids``: what its maps look like, for their length."""
+    ``groups``: how many each enters by itself; ``ids``: what its maps look like, for their length; ``first_id``: on the
+    host, of the first place."""
     prepare = _prepare(request["prepare"], owner)
     if prepare is None or not _is_plain(steps):
         return None
     trees = sorted(prepare.open_trees)
     numbers = range(_STANDARD, _STANDARD + _KEPT + len(trees) + 1)
     begin, wait, finish = beginning(groups, len(numbers)), _wait(), _finish(ids)
+    settings = request.get("network")
+    network = Table() if settings is None else _network(settings)
+    idmap = _idmap(owner)
+    names = [name for name in request["namespaces"] if settings is None or name != "net"]
     places = dict(zip((*(f"{TREE}{name}" for name in trees), _INIT), numbers[_KEPT:], strict=True))
     own = {**places, **dict(zip(("status", "door", "tally"), numbers[1:4], strict=True))}
     sources = [int(begin.slots[f"source {number}"]) for number in numbers]
     plan, plan_slots, plan_labels, _ = _parts(steps[0])
     confine, confine_slots, confine_labels, _ = _parts(steps[-2])
     tables = Tables(
-        flags=namespaces.flags(request["namespaces"]) | processes.AS_SIBLING,
+        flags=namespaces.flags(names) | processes.AS_SIBLING,
         tables=((prepare.table.compiled(), {}), (begin.compiled(), {sources[-1]: SETUP.init}),
                 (plan, given(plan_slots, own)), (confine, given(confine_slots, own)), (wait.compiled(), {}),
-                (finish.compiled(), {})),
+                (finish.compiled(), {}), (network.compiled(), {}),
+                (idmap.compiled(), {})),
         descriptors=(*sources[:_KEPT], -1),
         links=[(int(prepare.tree(name)), source) for name, source in zip(trees, sources[_KEPT:-1], strict=True)],
-        passing=[*_slots(PREPARE, prepare.table, "place", "context"), *_slots(FINISH, finish, "folder", "file")],
+        passing=[*_slots(PREPARE, prepare.table, "place", "context"), *_slots(FINISH, finish, "folder", "file"),
+                 *_slots(NETWORK, network, "file"), *_slots(IDMAP, idmap, "folder", "file")],
         texts=[(PREPARE, -1), *_slots(FINISH, finish, "uid map", "gid map"),
                *_slots(BEGIN, begin, *(f"group {number}" for number in range(groups)))],
         child=int(finish.slot("child")),
-        idmap=int(prepare.table.slots.get(IDMAP, -1)),
-        network=request.get("reuses_network", False),
+        idmap=int(prepare.table.slots.get(_IDMAP, -1)),
+        mapping=(int(idmap.slot("carrier")), int(idmap.slot("id")), int(idmap.slot("mapped"))),
+        first_id=first_id,
+        network=int(network.slots.get("network", -1)),
     )  # fmt: skip
     labels = {BEGIN: begin.labels(), PLAN: plan_labels, CONFINE: confine_labels, WAIT: wait.labels()}
-    told = Told(labels=marshal.dumps(labels), writer=int(begin.slots[f"moved {_STANDARD}"]),
-                reuses_network=tables.network)
+    told = Told(labels=marshal.dumps(labels), writer=int(begin.slots[f"moved {_STANDARD}"]))
     return MakerDraft(tables=tables, told=told) if tables.fits() else None
 
 
@@ -169,9 +177,7 @@ def _finish(ids: tuple[str, str]) -> Table:
     table = Table()
     folder, file = table.slot("folder"), table.slot("file")
     table.call("prctl", _DUMPABLE, 0, 0, 0, 0)
-    path = table.block(b"/proc/" + bytes(_DIGITS))
-    table.call("decimal", Address(path + len(b"/proc/")), table.slot("child"))
-    table.call("openat", _AT, path, os.O_PATH | os.O_CLOEXEC, 0, store=folder)
+    _open_process(table, "child")
     rows = (("setgroups", "deny", 4), ("uid_map", table.slot("uid map"), len(ids[0])),
             ("gid_map", table.slot("gid map"), len(ids[1])))  # fmt: skip
     for name, text, length in rows:
@@ -179,6 +185,48 @@ def _finish(ids: tuple[str, str]) -> Table:
         table.call("write", file, text, length)
         table.call("close", file, store=file)
     table.call("close", folder, store=folder)
+    return table
+
+
+def _open_process(table: Table, name: str) -> None:
+    """Its directory in /proc, in the slot «folder»; ``name``: the slot with its number."""
+    path = table.block(b"/proc/" + bytes(_DIGITS))
+    table.call("decimal", Address(path + len(b"/proc/")), table.slot(name))
+    table.call("openat", _AT, path, os.O_PATH | os.O_CLOEXEC, 0, store=table.slot("folder"))
+
+
+def _idmap(owner: Sequence[int]) -> Table:
+    """As ``namespaces.mapping_namespace``, by a child that is there already. Nothing if nobody's files are mapped."""
+    table = Table()
+    folder, file, mapped = table.slot("folder"), table.slot("file"), table.slot("mapped")
+    _open_process(table, "carrier")
+    for name, owned in zip(("uid_map", "gid_map"), owner, strict=False):
+        head = b"%d " % owned
+        text = table.block(head + bytes(_ID_DIGITS + 4))
+        end = len(head) + _ID_DIGITS
+        table.call("decimal", Address(text + len(head)), table.slot("id"))
+        table.call("put", Address(text + end), int.from_bytes(b" 1", "little"), 4)
+        table.call("openat", folder, name, os.O_WRONLY | os.O_CLOEXEC, 0, store=file)
+        table.call("write", file, text, end + len(b" 1"))
+        table.call("close", file, store=file)
+    table.call("openat", folder, "ns/user", os.O_RDONLY | os.O_CLOEXEC, 0, store=mapped)
+    table.call("close", folder, store=folder)
+    return table
+
+
+def _network(settings: Sequence[tuple[str, str]]) -> Table:
+    """As ``namespaces.network_namespace``, but it is this process that is in it afterwards."""
+    table = Table()
+    file = table.slot("file")
+    table.call("unshare", namespaces.flags(["net"]))
+    table.call("socket", *namespaces.DATAGRAMS, store=file)
+    table.call("ioctl", file, namespaces.SET_FLAGS, namespaces.LOOPBACK_UP)
+    table.call("close", file, store=file)
+    for name, value in settings:
+        table.call("openat", _AT, f"/proc/sys/{name}", os.O_WRONLY | os.O_CLOEXEC, 0, store=file)
+        table.call("write", file, value, len(value))
+        table.call("close", file, store=file)
+    table.call("openat", _AT, "/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC, 0, store=table.slot("network"))
     return table
 
 
@@ -213,7 +261,7 @@ class _Prepare(Build):
         refuse_other_kinds(self, tree, kinds)
         if owner:
             mapped = self.table.block(pack("QQQQ", _ATTR_IDMAP, 0, 0, 0))
-            self.table.point(mapped, 24, self.table.slot(IDMAP))
+            self.table.point(mapped, 24, self.table.slot(_IDMAP))
             self.table.call("mount_setattr", tree, "", _EMPTY_PATH, mapped, 32)
         self.set_attributes(tree, attributes)
         self.open_trees.add(name)

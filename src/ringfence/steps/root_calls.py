@@ -13,7 +13,7 @@ from _collections_abc import Callable, Iterable
 from struct import pack
 
 from ringfence.kernel.calls.table import ANY_ERROR, Address, Slot, Table
-from ringfence.kernel.mount import mounts
+from ringfence.kernel.mount import mounts, namespaces
 from ringfence.sandbox import limits_seen
 
 _AT, _EMPTY_PATH, _RECURSIVE = -100, 0x1000, 0x8000
@@ -25,8 +25,6 @@ _NO_SYMLINKS, _IN_ROOT, _NO_MAGICLINKS = 0x04, 0x10, 0x02
 _DETACH, _NEW_CGROUP = 2, 0x02000000
 _PDEATHSIG, _DUMPABLE, _SIGKILL = 1, 4, 9
 _STATX_TYPE, _STATX_BYTES, _STATX_MODE = 1, 256, 28
-_SET_FLAGS, _UP, _LOOPBACK = 0x8914, 0x1, 0x8
-_AF_INET, _SOCK_DGRAM, _SOCK_CLOEXEC = 2, 2, _CLOEXEC
 _DESCRIPTOR = b"/proc/self/fd/"
 _DIGITS = 24
 
@@ -307,8 +305,8 @@ def link(build: Build, target: str, to: str) -> None:
 
 def loopback(build: Build) -> None:
     wire = build.table.slot("file")
-    build.table.call("socket", _AF_INET, _SOCK_DGRAM | _SOCK_CLOEXEC, 0, store=wire)
-    build.table.call("ioctl", wire, _SET_FLAGS, pack("16sh22x", b"lo", _UP | _LOOPBACK))
+    build.table.call("socket", *namespaces.DATAGRAMS, store=wire)
+    build.table.call("ioctl", wire, namespaces.SET_FLAGS, namespaces.LOOPBACK_UP)
     build.table.call("close", wire)
 
 

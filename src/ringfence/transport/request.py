@@ -101,8 +101,9 @@ if TYPE_CHECKING:
         """What the leader does before it forks pid 1: what only root can do."""
         namespaces: NotRequired[list[str]]
         """The namespaces that pid 1 is born into, by name."""
-        reuses_network: NotRequired[bool]
-        """The network namespace may be one that another sandbox used before; see ``sandbox.networks``."""
+        network: NotRequired[list[tuple[str, str]]]
+        """The network namespace may be one that another sandbox had before (see ``sandbox.networks``): (name below
+        /proc/sys, value) of what a new one has; absent: pid 1 is born into one of its own."""
         egress: NotRequired[bool]
         """The last of the leader's descriptors leads to the gateway: there it passes on the sockets that pid 1 made."""
         certificates: NotRequired[bytes]

@@ -203,6 +203,11 @@ CLOSED = [
     ("prlimit64", (0, 4, 8 << 32), refused(0)),
     ("prlimit64", (77, 4 | 1 << 40, 8), refused(0)),
     ("prlimit64", (0, 4, 8, 8), refused(errno.EPERM)),
+    *((call, (1 | high, 8, 8), refused(errno.EPERM)) for high in (0, 1 << 32)
+      for call in ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")),
+    *((call, (which, 1, 8), refused(errno.EPERM)) for call in ("setpriority", "ioprio_set") for which in (0, 1)),
+    ("setpriority", (2, 0, 19), refused(errno.EPERM)),
+    ("ioprio_set", (3, 0, 8), refused(errno.EPERM)),
 ]
 OPEN = [
     *((call, ()) for call in ("read", "openat", "execve", "mmap", "futex", "seccomp", "landlock_add_rule")),
@@ -234,7 +239,9 @@ OPEN = [
     ("setrlimit", (7, 8)),
     ("prlimit64", (0, 4, 0, 8)),
     ("prlimit64", (0, 7, 8, 8)),
-    *((call, (1234, 8)) for call in ("sched_setscheduler", "sched_setaffinity")),
+    *((call, (pid, 8)) for pid in (0, 2, 1234) for call in ("sched_setscheduler", "sched_setaffinity")),
+    *((call, (which, pid, 8)) for call in ("setpriority", "ioprio_set") for which in (0, 1) for pid in (0, 2, 1234)),
+    ("prlimit64", (1, 7, 0, 8)),
 ]
 
 
@@ -373,12 +380,10 @@ _HELD_BY_NAMESPACES = [
     ("prlimit64", (1234, 7), errno.EPERM),
     ("prlimit64", (1 << 32 | 1, 7), errno.EPERM),
     ("setpriority", (0, 1234, 19), errno.EPERM),
-    ("setpriority", (2, 0, 19), errno.EPERM),
     ("ioprio_set", (1, 1234, 0), errno.EPERM),
-    ("ioprio_set", (3, 0, 0), errno.EPERM),
     *((call, (1234, 5), errno.EPERM)
       for call in ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity")),
-    ("sched_setaffinity", (1 << 32 | 1, 8), errno.EPERM),
+    ("sched_setaffinity", (1 << 32 | 2, 8), errno.EPERM),
 ]  # fmt: skip
 _STILL_OPEN = [
     ("prlimit64", (0, 7)), ("setpriority", (0, 0, 19)), ("ioprio_set", (1, 0, 0)), ("socketpair", (1, 1, 0)),

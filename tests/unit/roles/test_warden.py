@@ -157,7 +157,7 @@ class _Visit(WardedVisit):
     """One that was made by zygote 7: its phase, and whether it stands."""
 
     def __init__(self, ticket: int, phase: int, *, stands: bool = False, maker: int = 7) -> None:
-        self.ticket, self.phase, self._maker = ticket, phase, maker
+        self.ticket, self.phase, self.maker = ticket, phase, maker
         self.tree = SandboxTree()
         self.tree.stood_by = 1 if stands else 0
         self.failures: list[str] = []

@@ -12,7 +12,7 @@ from ringfence.model.record import replace
 from ringfence.sandbox.hidden import HiddenPaths
 from ringfence.sandbox.root import HostMount, WorkspaceMount, entries
 from ringfence.sandbox.spec import Spec, spec_of
-from ringfence.sandbox.strict_plan import plan_of, template_of, visit_of
+from ringfence.sandbox.strict_plan import heard, plan_of, template_of, visit_of
 from ringfence.sandbox.view import Laying, View
 
 VIEW = View(
@@ -90,8 +90,28 @@ def test_only_a_job_that_can_reach_nothing_has_a_network_that_another_had(
 ) -> None:
     made = spec(**policy)
     plan, template = plan_of(made, []), template_of(made, None, native=False)
-    assert plan.get("reuses_network", False) is template.get("reuses_networks", False) is reused
+    assert ("network" in plan) is template.get("reuses_networks", False) is reused
     assert ("loopback" in names(plan["plan"])) is (not reused and policy.get("network") != "host")
+
+
+@pytest.mark.parametrize(("policy", "view", "reused", "heard_of"), [
+    ({}, VIEW, True, True), ({"syscall_profile": "tight"}, VIEW, True, False),
+    ({"network": "host"}, VIEW, False, False), ({"network": ["example.org"]}, VIEW, False, False),
+    ({}, replace(VIEW, is_filtered=True), False, False),
+], ids=["default", "tight", "host", "list", "below another filter"])  # fmt: skip
+def test_a_warden_reuses_networks_where_it_hears_of_sockets_or_there_are_none(
+    policy: dict[str, object], view: View, reused: bool, heard_of: bool
+) -> None:
+    policy_made = SandboxPolicy.from_dict({"isolation": "strict", **policy})
+    entries = tables.entries(policy_made.requested(), tables.STRICT, ())
+    made = spec_of(policy_made, entries, LAYING, view, HiddenPaths(()), led_together=True)
+    assert (made.reuses_network, bool(heard(made)["witness"]["sockets"])) == (reused, heard_of)
+    plan = plan_of(made, [])
+    own = not reused and policy.get("network") != "host"
+    assert ("loopback" in names(plan["plan"])) is own, "in one of others it is up, and no job may change that"
+    (settings,) = [step[1] for step in plan["plan"] if step[0] == "kernel settings"]
+    assert any(name.startswith("net/") for name, _ in settings) is own  # type: ignore[union-attr]
+    assert ("network" in plan) is reused and all(name.startswith("net/") for name, _ in plan.get("network", []))
 
 
 def test_a_visit_is_bound_as_a_job_is_and_enters_no_new_root() -> None:

@@ -151,7 +151,7 @@ def test_a_step_that_fails_is_named_whoever_executes_it(monkeypatch: pytest.Monk
         monkeypatch.setenv("RINGFENCE_PURE", "1")
     if way == "steps":
         _without_tables(monkeypatch)
-    monkeypatch.setattr(root, "KERNEL_SETTINGS", {"user/no_such_setting": "1"})
+    monkeypatch.setattr(root, "USER_SETTINGS", {"user/no_such_setting": "1"})
     with pytest.raises(ringfence.SetupError) as failed:
         ringfence.run(["true"], STRICT)
     assert failed.value.step == "kernel settings" and "No such file" in str(failed.value)

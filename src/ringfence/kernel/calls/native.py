@@ -45,7 +45,7 @@ class Library:
         self._run.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
         self._run.restype = ctypes.c_long
         self._serve = opened["ringfence_orders_serve"]
-        self._serve.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_uint64, *(ctypes.c_void_p,) * 2, ctypes.c_long)
+        self._serve.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_uint64, *(ctypes.c_void_p,) * 2)
         self._serve.restype = None
         self._idle_clone = opened["ringfence_idle_clone"]
         self._idle_clone.argtypes, self._idle_clone.restype = (ctypes.c_uint64, ctypes.c_long), ctypes.c_long
@@ -58,11 +58,9 @@ class Library:
         code: int = self._run(address_of(table), len(table), address_of(at))
         return int.from_bytes(at[:4], "little"), -code
 
-    def serve(
-        self, door: int, drafts: bytearray, count: int, places: bytearray, served: bytearray, again: bool
-    ) -> None:
+    def serve(self, door: int, drafts: bytearray, count: int, places: bytearray, served: bytearray) -> None:
         """Carry out orders; ``orders.Orders`` knows what the bytes are."""
-        self._serve(door, address_of(drafts), count, address_of(places), address_of(served), again)
+        self._serve(door, address_of(drafts), count, address_of(places), address_of(served))
 
     def idle_clone(self, flags: int) -> int:
         """Return a child that does nothing until it is killed; it never runs Python. OSError: there is none."""

@@ -13,17 +13,15 @@ from ringfence.kernel.calls import native
 from ringfence.kernel.calls.execute import filled, slots_of
 from ringfence.model.record import record
 
-PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH = range(6)
-"""The tables of a draft: in the maker before the clone; four in the child; in the maker after the clone."""
+PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH, NETWORK, IDMAP = range(8)
+"""The tables of a draft: in the maker before the clone; four in the child; in the maker after the clone; and two for
+what a place has not got yet: a network namespace, in which the maker is afterwards, and the mapping of an id."""
 OTHER, CHILD, CHILD_FAILED, BACK, UNFINISHED = range(5)
 """How the loop ends, as ``orders.h`` explains."""
-DESCRIPTORS, LINKS, PASSING, TEXTS, RIGHTS, MESSAGE_BYTES, PLACES = 6, 24, 4, 8, 8, 16384, 512
-_DRAFT = Struct(f"=QQ6Q6Q{DESCRIPTORS}i{2 * LINKS}i{2 * PASSING}i{2 * TEXTS}i4i")
+DESCRIPTORS, LINKS, PASSING, TEXTS, RIGHTS, MESSAGE_BYTES, PLACES = 6, 24, 7, 8, 8, 16384, 512
+_DRAFT = Struct(f"=3Q8Q8Q{DESCRIPTORS}i{2 * LINKS}i{2 * PASSING}i{2 * TEXTS}i7i4x")
 _SERVED = Struct(f"=4iq{RIGHTS}i2i")
-IDMAP, NETWORK = range(2)
-"""What a place has a descriptor of."""
-NONE = -2
-_ABSENT, _UNKNOWN = -1, b"\xff" * 4
+_ABSENT, _NONE = -1, b"\xff" * 4
 
 
 @record
@@ -46,8 +44,12 @@ class Tables:
     """The slot of FINISH for the child's number."""
     idmap: int
     """The slot of PREPARE for the mapping of the order's place."""
-    network: bool = False
-    """The child is born in the network namespace of the order's place, which others have left."""
+    mapping: tuple[int, int, int] = (-1, -1, -1)
+    """Slots of IDMAP: for a child that carries a new user namespace, for the id on the host, and with the namespace."""
+    first_id: int = 0
+    """The id on the host of the first place; those of the others follow it."""
+    network: int = -1
+    """The slot of NETWORK for the namespace: the child is born in that of the order's place, which others have left."""
 
     def fits(self) -> bool:
         """Whether the loop has room for it."""
@@ -76,16 +78,17 @@ class Orders:
         self._door = door
         self._drafts: dict[int, tuple[bytes, list[bytearray]]] = {}
         self._packed = bytearray()
-        self._places = bytearray(2 * PLACES * _UNKNOWN)
+        self._places = bytearray(2 * PLACES * _NONE)
+        """What the loop has made for each place: its idmap and its network."""
         self._served = bytearray(_SERVED.size + MESSAGE_BYTES)
 
     def add(self, number: int, tables: Tables) -> None:
         """Carry out orders for this draft from now on."""
         made = [filled(table, values)[0] for table, values in tables.tables]
         packed = _DRAFT.pack(
-            number, tables.flags, *map(native.address_of, made), *map(len, made), *tables.descriptors,
+            number, tables.flags, tables.first_id, *map(native.address_of, made), *map(len, made), *tables.descriptors,
             *_padded(tables.links, LINKS), *_padded(tables.passing, PASSING), *_padded(tables.texts, TEXTS),
-            len(tables.texts), tables.child, tables.idmap, tables.network,
+            len(tables.texts), tables.child, tables.idmap, tables.network, *tables.mapping,
         )  # fmt: skip
         self._drafts[number] = packed, made
         self._pack()
@@ -103,16 +106,6 @@ class Orders:
         self._packed = bytearray()
         self._served[: self._end()] = bytes(self._end())  # not all of it: what is written is copied
 
-    def know(self, what: int, place: int, descriptor: int) -> None:
-        """Have this one used for the place from now on; it stays open. ``what``: IDMAP or NETWORK; NONE: no descriptor
-        is to be had, and the child gets a network namespace of its own."""
-        at = 4 * (what * PLACES + place)
-        self._places[at : at + 4] = descriptor.to_bytes(4, "little", signed=True)
-
-    def knows(self, what: int, place: int) -> bool:
-        at = 4 * (what * PLACES + place)
-        return self._places[at : at + 4] != _UNKNOWN
-
     def slots(self, number: int, table: int) -> memoryview[int]:
         """What is in the slots of a table now."""
         return slots_of(self.table(number, table))
@@ -120,11 +113,11 @@ class Orders:
     def table(self, number: int, table: int) -> bytearray:
         return self._drafts[number][1][table]
 
-    def serve(self, *, again: bool = False) -> Served:
-        """Carry out orders until something else waits, or in a child. ``again``: the order that came back first."""
+    def serve(self) -> Served:
+        """Carry out orders until something else waits, or in a child."""
         library = native.library()
         assert library is not None
-        library.serve(self._door, self._packed, len(self._drafts), self._places, self._served, again)
+        library.serve(self._door, self._packed, len(self._drafts), self._places, self._served)
         state, table, call, error, child, *rights, count, _ = _SERVED.unpack_from(self._served)
         return Served(state=state, table=table, call=call, error=error, child=child, rights=tuple(rights[:count]))
 

@@ -14,7 +14,7 @@ from struct import Struct
 
 from ringfence.kernel.syscall_numbers import NUMBERS, architecture
 
-MAGIC, VERSION = 0x63616C6C, 5
+MAGIC, VERSION = 0x63616C6C, 6
 HEAD = Struct("=IIIIQ")
 """Magic, version, number of calls, number of slots, bytes of memory; calls and memory follow, the slots at its end."""
 CALL = Struct("=6qiii6B6B")

@@ -7,6 +7,7 @@ by the leader, and nothing that happens inside from then on is done as the host'
 from __future__ import annotations
 
 import os
+from _collections_abc import Iterable
 from struct import pack
 
 from ringfence.kernel import syscalls
@@ -19,6 +20,11 @@ _FLAGS = {
 }  # fmt: skip
 # Far above what distributions and subordinate ranges hand out; a process id has at most 22 bits.
 FIRST_HOST_ID, IDS_PER_PROCESS = 0x70000000, 512
+DATAGRAMS = (2, 2 | os.O_CLOEXEC, 0)
+"""Arguments of socket: AF_INET, SOCK_DGRAM | SOCK_CLOEXEC."""
+SET_FLAGS = 0x8914
+LOOPBACK_UP = pack("16sh22x", b"lo", 0x1 | 0x8)
+"""A struct ifreq for that, with IFF_UP and IFF_LOOPBACK."""
 _SIGKILL = 9
 GUEST_ID = 1000
 """Who the job of a root caller believes it is."""
@@ -96,26 +102,24 @@ def name_host(name: str) -> None:
 
 def loopback_up() -> None:
     """A new network namespace has a loopback that is down; programs expect it up."""
-    import _socket
-    import fcntl
-
-    get_flags, set_flags, up = 0x8913, 0x8914, 0x1
-    link = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM, 0)
+    link = syscalls.call("socket", *DATAGRAMS)
     try:
-        request = fcntl.ioctl(link.fileno(), get_flags, pack("16sh22x", b"lo", 0))
-        flags = int.from_bytes(request[16:18], "little") | up
-        fcntl.ioctl(link.fileno(), set_flags, pack("16sh22x", b"lo", flags))
+        syscalls.call("ioctl", link, SET_FLAGS, LOOPBACK_UP)
     finally:
-        link.close()
+        os.close(link)
 
 
-def network_namespace() -> int:
-    """An empty network namespace; the descriptor keeps it alive, and the process that made it is gone."""
+def network_namespace(settings: Iterable[tuple[str, str]] = ()) -> int:
+    """An empty network namespace with a loopback that is up and these (name below /proc/sys, value). The descriptor
+    keeps it alive; the process that made it is gone."""
     ours, theirs = passing.channel()
     child = os.fork()
     if child == 0:
         try:
             unshare(["net"])
+            loopback_up()
+            for name, value in settings:
+                write(f"/proc/sys/{name}", value)
             passing.send(theirs, b"n", [os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)])
         finally:
             os._exit(0)

@@ -14,12 +14,13 @@ def profile_of(
     """What the filter of a sandbox is compiled from and its supervisor answers by. ``ids``: its user and group.
 
     ``watched``: it has hidden paths, and the calls that name a file are told; ``wired``: only those of them that fail
-    before any tripwire could see them. ``witness``: the limits that calls are compared with; absent: there is no
-    witness.
+    before any tripwire could see them. ``witness``: the limits that calls are compared with, and whether
+    sockets are watched for (``filters.witnessed``); absent: there is no witness.
     """
     profile = profiles.alone(profiles.noting(profiles.PROFILES[name]), *ids)
     if witness is not None:
-        profile = witness_rules.witnessing(profile, memory=bool(witness["memory"]))
+        sockets = bool(witness.get("sockets"))
+        profile = witness_rules.witnessing(profile, memory=bool(witness["memory"]), sockets=sockets)
     if not watched:
         return profile
     return profiles.watching_denied(profile) if wired else profiles.watching(profile)

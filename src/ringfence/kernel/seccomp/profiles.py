@@ -259,12 +259,8 @@ QUOTAS = (
         any_bit(3, ALL_64),
     ),
     _closed("prlimit64", _DONE, "as setrlimit", one_of(1, _RLIMIT_CORE), any_bit(2, ALL_64)),
-    _closed(
-        "setrlimit",
-        _DONE,
-        "the limit of 1 keeps the host's core helper from running, 0 does not; either way there is no core",
-        one_of(0, _RLIMIT_CORE),
-    ),
+    _closed("setrlimit", _DONE, "the limit of 1 keeps the host's core helper from running, 0 does not; either way "
+            "there is no core", one_of(0, _RLIMIT_CORE)),
 )
 
 UNKNOWN = Rule(
@@ -274,8 +270,18 @@ FOREIGN = Rule(
     calls=(), action=FORBID, reason="came in through another architecture, where a number is another call"
 )
 
+_SCHEDULING = "sched_setscheduler sched_setparam sched_setattr sched_setaffinity"
+# Pid 1 of a sandbox has the job's user. All in the sandbox ends with it, once it gets to run.
+_OF_PID_1 = (
+    _closed(_SCHEDULING, _report(_EPERM), "holds up pid 1, and with it the end of the job", one_of(0, 1)),
+    _closed("setpriority ioprio_set", _report(_EPERM), "as sched_setscheduler", one_of(1, 1)),
+    _closed("setpriority", _report(_EPERM), "slows all of a user's processes", one_of(0, _PRIO_USER)),
+    _closed("ioprio_set", _report(_EPERM), "as setpriority", one_of(0, _IOPRIO_WHO_USER)),
+    _closed("prlimit64", _report(_EPERM), "limits pid 1, which ends by it", one_of(0, 1), any_bit(2, ALL_64)),
+)
+
 DEFAULT = Profile(
-    name="default", closed=ATTACKS + ATTEMPTS + PROBES + QUOTAS, open=OPEN, unknown=UNKNOWN, foreign=FOREIGN
+    name="default", closed=ATTACKS + ATTEMPTS + _OF_PID_1 + PROBES + QUOTAS, open=OPEN, unknown=UNKNOWN, foreign=FOREIGN
 )
 
 # All that the job writes lies in layers and in memory, where no program gets privileges: set-group-id may be set, as
@@ -320,16 +326,9 @@ _WITHOUT_NAMESPACES = (
         "segments, semaphores and queues are shared with everybody, and their memory is nobody's",
     ),
     _closed("prlimit64", _report(_EPERM), "limits another process; its own are 0", none_of(0, 0)),
-    _closed("setpriority", _report(_EPERM), "slows all of a user's processes", one_of(0, _PRIO_USER)),
     _closed("setpriority", _report(_EPERM), "slows another process; its own are 0", none_of(1, 0)),
-    _closed("ioprio_set", _report(_EPERM), "as setpriority", one_of(0, _IOPRIO_WHO_USER)),
     _closed("ioprio_set", _report(_EPERM), "as setpriority", none_of(1, 0)),
-    _closed(
-        "sched_setscheduler sched_setparam sched_setattr sched_setaffinity",
-        _report(_EPERM),
-        "holds another process up, for good; its own are 0",
-        none_of(0, 0),
-    ),
+    _closed(_SCHEDULING, _report(_EPERM), "holds another process up, for good; its own are 0", none_of(0, 0)),
 )
 WALLED = replace(DEFAULT, name="walled", closed=_WITHOUT_NAMESPACES + DEFAULT.closed)
 CONFINED = replace(WALLED, name="confined", closed=_NO_NETWORK + WALLED.closed)

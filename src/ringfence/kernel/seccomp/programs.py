@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from ringfence.kernel.seccomp import bpf
-from ringfence.model.record import record
+from ringfence.model.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _SOURCES = (
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _HEAD_BYTES = 1 << 14
 _STRICT = ("default", "layered", "unix_pairs", "tight_exec")
+_WITHOUT_SOCKETS = ("tight_exec",)
 _WALLED = ("walled", "confined", "confined_tight")
 WITNESS = "witness"
 
@@ -42,13 +43,15 @@ class Which:
     """A witness is told."""
     memory: bool = False
     """It is told of large mappings too."""
+    sockets: bool = False
+    """It is told of sockets too."""
     alone: bool = False
     """The sandbox has two ids only."""
     notify: bool = False
 
     @property
     def key(self) -> str:
-        flags = (self.watched, self.wired, self.witness, self.memory, self.alone, self.notify)
+        flags = (self.watched, self.wired, self.witness, self.memory, self.sockets, self.alone, self.notify)
         return f"{self.name}:{''.join('01'[flag] for flag in flags)}"
 
 
@@ -91,7 +94,7 @@ def _profile(which: Which) -> Profile:
         return witness_rules.alone(memory=which.memory)
     if not which.alone:
         return profiles.PROFILES[which.name]
-    witness = {"memory": int(which.memory)} if which.witness else None
+    witness = {"memory": int(which.memory), "sockets": int(which.sockets)} if which.witness else None
     ids = (ANY_UID, ANY_GID)
     return profile_of(which.name, ids, watched=which.watched, wired=which.wired, witness=witness)
 
@@ -142,6 +145,7 @@ def all_of_them() -> list[Which]:
     strict = [Which(name=name, watched=watched, wired=wired, witness=True, memory=memory, alone=True, notify=notify)
               for name in _STRICT for watched, wired in ((False, False), (True, False), (True, True))
               for memory in (False, True) for notify in (False, True)]  # fmt: skip
+    strict += [replace(which, sockets=True) for which in strict if which.notify and which.name not in _WITHOUT_SOCKETS]
     walled = [Which(name=name) for name in _WALLED]
     return [*strict, *walled, *(Which(name=WITNESS, memory=memory, notify=True) for memory in (False, True))]
 

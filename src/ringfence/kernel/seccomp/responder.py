@@ -127,6 +127,8 @@ class NotifyResponder:
 
     def _answer(self, told: Notification) -> None:
         action = self._decide(told.number, told.args, told.audit_arch).action
+        if self._witness is not None and told.name in _ADDRESSES:
+            self._witness.used_network = True  # with a pair: it can have a name
         if action.kind is Kind.WITNESS:
             if self._witness is None or self._witness.see(told.name, told.thread, told.args):
                 self._listener.proceed(told)

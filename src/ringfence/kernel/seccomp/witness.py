@@ -1,4 +1,5 @@
-"""What the supervisor sees of a call that may tell why a job fails. It looks, remembers the most, and stops nothing.
+"""What the supervisor sees of a call that may tell why a job fails, or that its network is used. It looks, remembers
+the most, and stops nothing.
 
 Only the process itself hears what its own limit refuses. So a mapping is compared with the limit as the kernel will do
 next, and the last numbers of a process that fails are kept. All these numbers are the kernel's.
@@ -20,6 +21,8 @@ class Witness:
         self._memory = limits.get("memory", 0)
         self._nofile = limits.get("nofile", 0)
         self.seen = dict.fromkeys(FIELDS, 0)
+        self.used_network = False
+        """Whether something may be left in the network namespace. Told only where sockets are watched for."""
         self.may_grow: Callable[[], bool] = lambda: True
         """Asked before a call is answered that may make a new thread's stack: whether the job may go on at all."""
 
@@ -28,6 +31,8 @@ class Witness:
         job is going to be ended."""
         if call == "exit_group":
             self.see_end(thread)
+        elif call == "socket":
+            self.used_network = True
         elif call not in ("mmap", "mremap") and not self.may_grow():
             return False
         elif self._memory:

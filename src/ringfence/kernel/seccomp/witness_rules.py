@@ -1,4 +1,5 @@
-"""Which calls are told only to know why a job failed: a large mapping, and the end of a process that fails.
+"""Which calls are told only for what they say of a job: a large mapping and the end of a process that fails, why it
+failed; a socket, that its network namespace is used.
 
 They go on whatever is seen (``witness``). A filter knows no limit: what it can tell apart are sizes with a bit from
 2 MiB upwards, which arenas of interpreters and heaps of small programs never have.
@@ -30,12 +31,17 @@ MAPPINGS = (
     ),
     Rule(calls=("mremap",), action=_WITNESS, reason="as mmap", when=(any_bit(2, _LARGE),)),
 )  # fmt: skip
+SOCKETS = (
+    Rule(calls=("socket",), action=_WITNESS, reason="no other job gets a network namespace in which one was made"),
+)
 _OPEN = Rule(calls=(), action=_ALLOW, reason="this filter closes nothing")
 
 
-def witnessing(profile: Profile, *, memory: bool) -> Profile:
-    """The same profile, with a supervisor that sees why a job fails. ``memory``: a limit for each process holds it."""
-    return replace(profile, noted=(*profile.noted, *EXITS, *(MAPPINGS if memory else ())))
+def witnessing(profile: Profile, *, memory: bool, sockets: bool = False) -> Profile:
+    """The same profile, with a supervisor that sees why a job fails. ``memory``: a limit for each process holds it;
+    ``sockets``: it sees whether any was made."""
+    noted = (*profile.noted, *EXITS, *(MAPPINGS if memory else ()), *(SOCKETS if sockets else ()))
+    return replace(profile, noted=noted)
 
 
 def alone(*, memory: bool) -> Profile:

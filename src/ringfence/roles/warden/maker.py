@@ -24,9 +24,6 @@ from ringfence.kernel.calls.orders import (
     CHILD,
     CHILD_FAILED,
     DESCRIPTORS,
-    IDMAP,
-    NETWORK,
-    NONE,
     OTHER,
     Orders,
     Served,
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 
 _MOST_DRAFTS = 2 * wire.MOST_DRAFTS
 """Orders for drafts that were just dropped may still come."""
-_MOST_NETWORKS = 64
-"""Each takes a descriptor and some 170 KiB of the kernel's memory."""
 
 
 class Maker:
@@ -85,8 +80,6 @@ class Maker:
     def _served(self) -> bool:
         """Carry out orders until there is something for Python; whether the warden is still there."""
         served = self._loop()
-        while served.state == BACK and self._learn():
-            served = self._loop(again=True)
         if served.state == OTHER:
             return self._receive()
         descriptors = list(served.rights)
@@ -103,34 +96,16 @@ class Maker:
     def _last(self) -> Order:
         return orders.read(self._orders.order()[passing.HEAD_BYTES :])
 
-    def _loop(self, *, again: bool = False) -> Served:
+    def _loop(self) -> Served:
         """It never returns in a child."""
         before, in_child, in_parent = native.fork_hooks()
         before()
-        served = self._orders.serve(again=again)
+        served = self._orders.serve()
         if served.state in (CHILD, CHILD_FAILED):
             in_child()
             self._become(served)
         in_parent()
         return served
-
-    def _learn(self) -> bool:
-        """Whether the loop lacked only what belongs to a place, and has it now."""
-        order = self._last()
-        told = self._known.get(order.draft)
-        if told is None:
-            return False
-        lacks_idmap = bool(self._owner) and not self._orders.knows(IDMAP, order.place)
-        lacks_network = told.reuses_network and not self._orders.knows(NETWORK, order.place)
-        try:
-            if lacks_idmap:
-                self._identify(order.place)
-                self._orders.know(IDMAP, order.place, SETUP.idmap((self._owner[0], self._owner[1])))
-        except OSError:
-            return False  # Python tells of it
-        if lacks_network:
-            self._orders.know(NETWORK, order.place, _network(order.place))
-        return lacks_idmap or lacks_network
 
     def _become(self, served: Served) -> NoReturn:
         """The standby of a sandbox, with its whole plan behind it."""
@@ -195,9 +170,9 @@ class Maker:
     def _tables_of(self, draft: VisitRequest) -> MakerDraft | None:
         group, entrances = draft["groups"]["group"], draft["groups"]["enter"]
         own = [path for path in entrances if not group or not path.startswith(f"{group}/")]
-        outside = namespaces.outside(namespaces.host_id(self._warden, 0))
-        maps = namespaces.map_lines(outside, draft["heard"]["ids"])
-        return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps)
+        first_id = namespaces.host_id(self._warden, 0)
+        maps = namespaces.map_lines(namespaces.outside(first_id), draft["heard"]["ids"])
+        return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps, first_id)
 
     def _identify(self, place: int) -> None:
         identity = namespaces.host_id(self._warden, place) if os.geteuid() == 0 else 0
@@ -210,7 +185,10 @@ class Maker:
         *kept, post, door = descriptors
         try:
             self._identify(self._order.place)
-            first_process.make(self._request(), [post], kept, door, self._tell_made)
+            request = self._request()
+            if "network" in request:
+                SETUP.network = namespaces.network_namespace(request["network"])
+            first_process.make(request, [post], kept, door, self._tell_made)
         except StepFailed as failed:
             self._tell(failed.step, failed.errno, failed.problem)
         except Exception as error:
@@ -236,14 +214,6 @@ class Maker:
         self._known.clear()
         self._orders.clear()
         self._order = NO_ORDER
-
-
-def _network(place: int) -> int:
-    """One that one sandbox after the other has; none for a place that few ever have, since it stays open."""
-    try:
-        return namespaces.network_namespace() if place < _MOST_NETWORKS else NONE
-    except OSError:
-        return NONE
 
 
 def _groups(order: Order) -> GroupPaths:

@@ -16,7 +16,7 @@ from ringfence.model.record import record
 
 ORDER, MADE, FAILED = b"o", b"p", b"f"
 BODY_BYTES = 16 * 1024
-_HEAD = Struct("=6xQQII")
+_HEAD = Struct("=5x?QQII")
 _MADE = Struct("=6xQQ")
 
 
@@ -28,6 +28,8 @@ class Order:
     draft: int
     place: int
     """Which of the warden's ids it has on the host."""
+    new_network: bool = False
+    """A job has used that of the place: the maker gives it up and makes another one."""
     group: str
     """The v2 group that it is born in; empty: none."""
     maps: tuple[str, str]
@@ -41,14 +43,15 @@ NO_ORDER = Order(ticket=0, draft=0, place=0, group="", maps=("", ""), entrances=
 
 def packed(order: Order) -> bytes:
     texts = (order.group, *order.maps, *order.entrances)
-    head = _HEAD.pack(order.ticket, order.draft, order.place, len(texts))
+    head = _HEAD.pack(order.new_network, order.ticket, order.draft, order.place, len(texts))
     return head + b"".join(os.fsencode(text) + b"\0" for text in texts)
 
 
 def read(body: bytes) -> Order:
-    ticket, draft, place, count = _HEAD.unpack_from(body)
+    new_network, ticket, draft, place, count = _HEAD.unpack_from(body)
     group, uid, gid, *entrances = map(os.fsdecode, body[_HEAD.size :].split(b"\0")[:count])
-    return Order(ticket=ticket, draft=draft, place=place, group=group, maps=(uid, gid), entrances=entrances)
+    return Order(ticket=ticket, draft=draft, place=place, group=group, maps=(uid, gid), entrances=entrances,
+                 new_network=new_network)  # fmt: skip
 
 
 def made(ticket: int, pid: int) -> bytes:

@@ -66,7 +66,8 @@ class WardedVisit(SandboxLeader):
         super().__init__(request, commands, reports, owner, warden.loop)
         self.outbox: LateOutbox = LateOutbox(reports)
         self.identity = 0
-        self._maker = -1
+        self.maker = -1
+        """Who has made pid 1."""
         self._give_up_telling_s = 0.0
 
     def _introduce(self) -> None:
@@ -82,11 +83,17 @@ class WardedVisit(SandboxLeader):
 
     def depends_on(self, maker: int) -> bool:
         """Whether pid 1 is there, and may still wait for this zygote to let it go."""
-        return self._maker == maker and self.phase == STARTS and not self.tree.stood_by
+        return self.maker == maker and self.phase == STARTS and not self.tree.stood_by
+
+    @property
+    def may_have_used_network(self) -> bool:
+        """Whether something may be left in its network namespace: a socket was made there, or some of its processes may
+        still be."""
+        return self._failed or (self.contained is not None and self.contained.witness.used_network)
 
     def note_made_by(self, maker: int, pid: int) -> None:
         """pid 1 is there, and waits for its ids."""
-        self._maker = maker
+        self.maker = maker
         self._note_made(pid)
         self.watchdog.processor_time.session = pid
         self.outbox.put(wire.started_frame(pid))

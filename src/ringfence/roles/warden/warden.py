@@ -81,6 +81,8 @@ class Warden:
         self.visits: dict[int, WardedVisit] = {}
         self._places: dict[int, int] = {}
         """Ticket → which of this process's ids it has."""
+        self._used_networks: set[tuple[int, int]] = set()
+        """Zygote and place, where a job has used what the zygote has for that place."""
         self._waiting: list[tuple[WardedVisit, list[int], list[int]]] = []
         self._ordered: dict[int, set[int]] = {zygote: set() for zygote in zygotes}
         """Zygote → the tickets of what it makes."""
@@ -158,7 +160,9 @@ class Warden:
     def forget(self, visit: WardedVisit) -> None:
         """One that is over."""
         del self.visits[visit.ticket]
-        self._places.pop(visit.ticket, None)
+        place = self._places.pop(visit.ticket)
+        if visit.may_have_used_network:
+            self._used_networks.add((visit.maker, place))
 
     # ---- the zygote
 
@@ -173,8 +177,10 @@ class Warden:
             if zygote >= 0 and len(self._ordered[zygote]) >= _MOST_ORDERS:
                 return
             visit, descriptors, closed = self._waiting[0]
+            of_place = zygote, self._places[visit.ticket]
+            order = self._order(visit, new_network=of_place in self._used_networks)
             try:
-                passing.send(zygote, orders.ORDER, descriptors, self._order(visit), patient=False)
+                passing.send(zygote, orders.ORDER, descriptors, order, patient=False)
             except OSError as error:
                 if error.errno == passing.TOO_MANY_UNDER_WAY:  # a matter of time, and others are led meanwhile
                     self.loop.at(time.monotonic_ns() + _AGAIN_NS, self._send_orders)
@@ -184,17 +190,19 @@ class Warden:
             else:
                 self._ordered[zygote].add(visit.ticket)
                 self._look_later(zygote, visit.ticket)
+                self._used_networks.discard(of_place)
             self._waiting.pop(0)
             for descriptor in closed:
                 os.close(descriptor)
 
-    def _order(self, visit: WardedVisit) -> bytes:
+    def _order(self, visit: WardedVisit, *, new_network: bool) -> bytes:
         groups, ids = visit.small["groups"], visit.request["heard"]["ids"]
         group, entrances = groups["group"], groups["enter"]
         return orders.packed(Order(
             ticket=visit.ticket, draft=visit.small["draft"], place=self._places[visit.ticket], group=group,
             maps=namespaces.map_lines(namespaces.outside(visit.identity), ids),
             entrances=[path for path in entrances if not group or not path.startswith(f"{group}/")],
+            new_network=new_network,
         ))  # fmt: skip
 
     def _look_later(self, zygote: int, ticket: int) -> None:
