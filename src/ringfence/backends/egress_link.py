@@ -16,6 +16,7 @@ from ringfence.backends.facts import Report
 from ringfence.backends.groups import GroupVisit
 from ringfence.egress import client
 from ringfence.errors import UnavailableError
+from ringfence.kernel.proc import procfs
 from ringfence.model.network_rule import NetworkRule
 from ringfence.model.record import replace
 
@@ -51,6 +52,8 @@ class EgressLink:
         self._inspects = any(rule.needs_inspection for rule in rules)
         self.problem = ""
         """Why it is over although nobody has closed it; empty: it is not."""
+        self._is_told = False
+        """Whether the visit that runs has an event that says so."""
         self._registering = client.Registering(rules, self._limits, secrets_of(rules), self._authorities())
         self._registered: client.Registration | None = None
 
@@ -97,6 +100,7 @@ class EgressLink:
     def _lose(self, reason: str) -> None:
         self.problem = f"{reason}: every connection of the job ended with it"
         self._tell(self.problem, missed=1)
+        self._is_told = True
 
     def _tell_missed(self, uncounted: int) -> None:
         """``uncounted``: in all so far."""
@@ -140,6 +144,20 @@ class EgressLink:
             self.read()
             self.heard_s = max(self.heard_s, time.time())
             return self._bytes
+
+    def visit_ended(self) -> int:
+        """The same for the visit's record: each visit that had no gateway says so."""
+        with self._lock:
+            moved = self.settle()
+            if self.problem and not self._is_told:
+                self._tell(self.problem, missed=1)
+            self._is_told = False
+            return moved
+
+    def serves(self) -> bool:
+        """Whether a job that begins now has a gateway."""
+        self.read()
+        return not self.problem and not procfs.is_stopped(self._gateway.pid)
 
     def hear(self, within_s: float) -> bool:
         """Before a commit: hear everything that was decided by now; return whether that was all. A gateway that is lost
@@ -235,8 +253,12 @@ class EgressVisit(GroupVisit):
     def hear(self, attempts: list[dict[str, object]]) -> None:
         self.link.note(attempts)
 
+    def waits(self, forgiven: str = "") -> bool:
+        """Not without a gateway. While it is still being made, that is heard of later."""
+        return (bool(forgiven) or self.link.serves()) and super().waits(forgiven)
+
     def network(self, *, settled: bool = False) -> tuple[int, str]:
-        return self.link.settle() if settled else self.link.network_bytes(), self.link.problem
+        return self.link.visit_ended() if settled else self.link.network_bytes(), self.link.problem
 
     def hear_network(self, within_s: float) -> bool:
         self.link.settle()

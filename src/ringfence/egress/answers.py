@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 if TYPE_CHECKING:
     from ringfence.transport.request import EgressAnswer
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MOST_TEXT, _MOST_PEM = 4096, 1 << 16
 _MOST_NUMBER = 1 << 63
 _DECISIONS = ("allowed", "refused", "ended")
-_PROTOCOLS = ("tls", "http", "tcp", "socks5", "connect", "dns")
+Protocol = Literal["tls", "http", "tcp", "socks5", "connect", "dns"]
+"""What an event says; the gateway says nothing else, as the type checker holds."""
 
 
 class Garbled(Exception):
@@ -72,7 +73,7 @@ def _true(value: object) -> bool:
 
 
 _EVENT: dict[str, Callable[[object], object]] = {
-    "decision": _one_of(*_DECISIONS), "protocol": _one_of(*_PROTOCOLS), "name": _text, "address": _text,
+    "decision": _one_of(*_DECISIONS), "protocol": _one_of(*get_args(Protocol)), "name": _text, "address": _text,
     "port": _port, "rule": _text, "reason": _text, "bytes_out": _number, "bytes_in": _number, "duration_ms": _number,
     "process": _text, "time_s": _time,
 }  # fmt: skip

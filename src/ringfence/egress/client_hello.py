@@ -20,7 +20,8 @@ MAX_BYTES = MAX_HELLO_BYTES + MAX_RECORDS * 5
 """More than this is never asked for."""
 _RECORD_BYTES = 16384
 
-_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_ALERT, _HANDSHAKE, _CLIENT_HELLO = 21, 22, 1
+_FIRST_BYTES = {_ALERT: (1, 2), _HANDSHAKE: (_CLIENT_HELLO,)}
 _RECORD_TYPES = range(20, 25)
 _MAJOR_VERSION = 3
 _SERVER_NAME, _ALPN, _ENCRYPTED_SERVER_NAME, _ENCRYPTED_HELLO = 0, 16, 0xFFCE, 0xFE0D
@@ -68,16 +69,35 @@ def sni_of(data: bytes) -> Hello | Malformed | Literal[Sniffed.NEED_MORE, Sniffe
     """Return what the first bytes of a connection say, or that more of them are needed."""
     if not data:
         return NEED_MORE
-    if data[0] not in _RECORD_TYPES or (len(data) > 1 and data[1] != _MAJOR_VERSION):
-        return NOT_TLS
+    if data[0] not in _RECORD_TYPES:
+        return _of_ssl_2(data)
     if len(data) < 2:
         return NEED_MORE  # other protocols begin with such a byte, e.g. with the length of a message
+    if data[1] != _MAJOR_VERSION:
+        return _of_another_version(data)
     try:
         return _hello(_message(data))
     except _Short:
         return NEED_MORE if len(data) < MAX_BYTES else Malformed(problem=f"it is longer than {MAX_HELLO_BYTES} bytes")
     except _Bad as error:
         return Malformed(problem=error.args[0])
+
+
+def _of_ssl_2(data: bytes) -> Malformed | Literal[Sniffed.NEED_MORE, Sniffed.NOT_TLS]:
+    """Servers of OpenSSL still take a hello of that form as one for TLS. It has no room for a name."""
+    form = data[2:4]
+    if not data[0] & 0x80 or not bytes((_CLIENT_HELLO, _MAJOR_VERSION)).startswith(form):
+        return NOT_TLS
+    return Malformed(problem="it has the form of SSL 2, and names no server") if len(form) == 2 else NEED_MORE
+
+
+def _of_another_version(data: bytes) -> Malformed | Literal[Sniffed.NEED_MORE, Sniffed.NOT_TLS]:
+    """Servers in Go do not look at the version of the first record."""
+    if data[0] not in _FIRST_BYTES:
+        return NOT_TLS
+    if len(data) < 6:
+        return NEED_MORE
+    return Malformed(problem="it has no known TLS version") if data[5] in _FIRST_BYTES[data[0]] else NOT_TLS
 
 
 def _message(data: bytes) -> bytes:

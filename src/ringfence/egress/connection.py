@@ -16,11 +16,12 @@ from ringfence.egress.addresses import TargetKind, asked_address
 from ringfence.egress.client_hello import Hello
 from ringfence.egress.host_port import HostPort
 from ringfence.egress.relay import LimitReached, Meter, Pump
-from ringfence.egress.sniffing import MOST_BYTES, Spoken, Words, begins_line, other_server, spoken
+from ringfence.egress.sniffing import MOST_BYTES, Spoken, Words, begins_line, other_server, spoken, spoken_in_all
 from ringfence.egress.told import MOST_TEXT
 from ringfence.egress.upstream import CLOSED, Refused, Unreachable
 
 if TYPE_CHECKING:
+    from ringfence.egress.answers import Protocol
     from ringfence.egress.sandbox_side import SandboxSide
     from ringfence.model.network_rule import NetworkRule
 
@@ -46,9 +47,9 @@ class Connection:
         self.down: Pump | None = None
         """From the client to the server and back, where that has begun."""
         self.is_over = False
-        self.speaks = "tcp"
-        self.protocol = ""
-        """As in an event; empty: what it speaks."""
+        self.speaks: Protocol = "tcp"
+        self.protocol: Protocol | None = None
+        """As in an event; None: what it speaks."""
         self.name = ""
         self.address, self.port = asked_address(client)
         self.target = side.plan.target(self.address, self.port)
@@ -149,7 +150,7 @@ class Connection:
         if self.rule is None:
             return False
         rules = self.side.rules_knowing([self.address]) if self.address else self.side.rules
-        decision = rules.decide(self.name or self.address, self.port)
+        decision = rules.decide(self.name or self.address, _HTTPS if self.only_plain else self.port)
         if not decision.allowed or decision.rule is None or rules.rules[decision.rule].demands != self.rule.demands:
             return True
         reached = bool(self.name and self.address)
@@ -248,6 +249,11 @@ class Connection:
         elif words.kind is Spoken.LINE:
             await plain_http.pass_line(self, server, words.data)
             return
+        elif words.kind is Spoken.PROXIED:
+            raise Refused(
+                f"the client of {name} begins with the PROXY protocol, which hides the host that it asks for;"
+                " switch that off in the client, or list the address"
+            )
         elif client_first and words.data:
             raise Refused(
                 f"{name}:{port} is listed by name, and the client speaks neither TLS nor HTTP there;"
@@ -268,6 +274,7 @@ class Connection:
                     return Words(data=data, kind=Spoken.LINE)
                 raise Refused(f"the client did not say within {SPEAK_S:g} s what it wants of {self.name}") from None
             if not more:
+                kind, hello = spoken_in_all(data)
                 break
             self.touch()
             data += more
@@ -277,7 +284,7 @@ class Connection:
     async def _name_of_wildcard(self) -> tuple[str, bytes]:
         """Many names share a wildcard's last address: return the one that the client means, and what it has said."""
         words = await self._words(b"", SPEAK_S)
-        self.speaks = words.kind.value
+        self.speaks = words.kind.protocol
         if isinstance(words.hello, Hello) and words.hello.name is not None:
             return words.hello.name, words.data
         if words.kind is Spoken.HTTP:
@@ -291,7 +298,7 @@ class Connection:
         """TLS ends here; each request is judged and goes to the verified server (``inspection``)."""
         assert self.rule is not None
         words = await self._words(first, SPEAK_S)
-        self.speaks = words.kind.value
+        self.speaks = words.kind.protocol
         if not words.data:
             return
         if words.kind not in (Spoken.TLS, Spoken.HTTP):

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from ringfence.egress import plain_http, proxy_entry
+from ringfence.egress import plain_http, proxy_entry, relay
 from ringfence.egress.addresses import TargetKind
 from ringfence.egress.http_head import BadRequest, RequestHead, RequestReader
 from ringfence.egress.sniffing import MOST_BYTES, Spoken, other_server, spoken
@@ -44,13 +44,13 @@ async def learn_to_speak(connection: Connection) -> None:
     first, kind = b"", Spoken.UNKNOWN
     try:
         async with asyncio.timeout(_GRACE_S):
-            while kind is Spoken.UNKNOWN:
-                data = await connection.loop.sock_recv(connection.client, MOST_BYTES)
+            while kind is Spoken.UNKNOWN and len(first) < MOST_BYTES:
+                data = await relay.receive(connection.loop, connection.client, MOST_BYTES)
                 first += data
                 kind = spoken(first)[0] if data else Spoken.OTHER
     except (TimeoutError, OSError):
         return
-    connection.speaks = kind.value
+    connection.speaks = kind.protocol
 
 
 async def say(connection: Connection, status: int, reason: str) -> None:
@@ -69,7 +69,7 @@ async def say(connection: Connection, status: int, reason: str) -> None:
             await connection.loop.sock_sendall(connection.client, text)
             connection.client.shutdown(socket.SHUT_WR)
             left = _GOODBYE_BYTES  # a close with unread bytes would reset it, and lose what was sent
-            while left > 0 and (data := await connection.loop.sock_recv(connection.client, MOST_BYTES)):
+            while left > 0 and (data := await relay.receive(connection.loop, connection.client, MOST_BYTES)):
                 left -= len(data)
     except (OSError, TimeoutError):
         pass

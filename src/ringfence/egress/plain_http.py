@@ -157,7 +157,8 @@ async def pass_line(connection: Connection, server: socket.socket, data: bytes) 
     while data and not line.ended:
         if not line.take(data):
             raise Refused(
-                f"the client of {connection.name} paused within the first line of its request over HTTP;"
+                f"the client of {connection.name} paused within the first line of its request over HTTP"
+                " or of the PROXY protocol;"
                 " send that line at once, or list the address"
             )
         await connection.send_up(data)

@@ -182,6 +182,25 @@ class Rate:
         return True
 
 
+class Turn:
+    """How many clients one sandbox may have taken in a turn of the loop, however many sockets it has."""
+
+    def __init__(self, most: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.most = self.left = most
+
+    def allows(self) -> bool:
+        if self.left == self.most:
+            self.loop.call_soon(self._begin)  # first of all in the next turn
+        if self.left == 0:
+            return False
+        self.left -= 1
+        return True
+
+    def _begin(self) -> None:
+        self.left = self.most
+
+
 class LimitReached(Exception):
     """A limit ends the connection; the text says which."""
 

@@ -1,7 +1,6 @@
 """Which requests an inspected rule allows, and what of them goes upstream: methods, paths and an injected header. Pure.
 
-A path is compared after it was brought to one spelling, and upstream gets that spelling. What servers spell out
-differently (an encoded slash, a second layer of encoding, a backslash) matches no rule.
+A path is compared after it was brought to one spelling (``url_path``), and upstream gets that spelling.
 """
 
 from __future__ import annotations
@@ -13,16 +12,10 @@ from ringfence.egress.host_port import HostPort
 from ringfence.egress.http_head import BadRequest, Headers, RequestHead, end_to_end
 from ringfence.model.network_rule import NetworkRule
 from ringfence.model.record import record, replace
+from ringfence.model.ways.url_path import BadPath, normal_path, pattern
 
-_ESCAPE = re.compile(r"%(?P<digits>[0-9A-Fa-f]{2})|%")
-_UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-_AMBIGUOUS = frozenset(b"/\\%;?#") | frozenset(range(0x20)) | {0x7F}
 _OTHER_METHOD = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 _OTHER_PATH = frozenset({"x-original-url", "x-rewrite-url", "x-forwarded-prefix", "x-forwarded-path"})
-
-
-class BadPath(ValueError):
-    """A path that two servers could read differently; the text says why."""
 
 
 @record
@@ -57,7 +50,7 @@ class InspectedRule:
 
     def __post_init__(self) -> None:
         """Bring the paths to the spelling that requests are brought to."""
-        self.__dict__["paths"] = tuple(_pattern(path) for path in self.paths)
+        self.__dict__["paths"] = tuple(pattern(path) for path in self.paths)
 
     @classmethod
     def of(cls, rule: NetworkRule, name: str, port: int, secrets: Mapping[str, str]) -> InspectedRule:
@@ -142,51 +135,3 @@ def _headers(head: RequestHead, rule: InspectedRule) -> Headers:
 
 def _matches(path: str, pattern: str) -> bool:
     return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
-
-
-def _pattern(path: str) -> str:
-    rest = "*" if path.endswith("*") else ""
-    return normal_path(path.removesuffix("*")) + rest
-
-
-def normal_path(path: str) -> str:
-    """Return the one spelling of a path: nothing encoded that need not be, no dot segments.
-
-    >>> normal_path("/v1/%6dessages/../models")
-    '/v1/models'
-    """
-    if not path.startswith("/") or "\\" in path or "//" in path:
-        raise BadPath("it has a backslash or an empty part, or does not begin with /")
-    plain = _ESCAPE.sub(_one_spelling, path)
-    _check_utf8(plain)
-    kept: list[str] = []
-    segments = plain.split("/")[1:]
-    for number, segment in enumerate(segments):
-        if segment.partition(";")[0] in (".", "..") and ";" in segment:
-            raise BadPath("it has parameters at a part of dots")
-        if segment == ".." and not kept:
-            raise BadPath("it leads above the root")
-        if segment == "..":
-            kept.pop()
-        elif segment != ".":
-            kept.append(segment)
-        if segment in (".", "..") and number == len(segments) - 1:
-            kept.append("")
-    return "/" + "/".join(kept)
-
-
-def _one_spelling(match: re.Match[str]) -> str:
-    if not match["digits"]:
-        raise BadPath("a % is not followed by two digits")
-    byte = int(match["digits"], 16)
-    if byte in _AMBIGUOUS:
-        raise BadPath(f"servers read {match[0]} differently")
-    return chr(byte) if byte in _UNRESERVED else match[0].upper()
-
-
-def _check_utf8(path: str) -> None:
-    """An overlong sequence is a slash for some decoders."""
-    try:
-        _ESCAPE.sub(lambda match: chr(int(match["digits"], 16)), path).encode("latin-1").decode("utf-8")
-    except UnicodeError:
-        raise BadPath("what is encoded in it is not UTF-8") from None

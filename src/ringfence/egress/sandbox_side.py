@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from ringfence.egress import dns, ending, upstream
 from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT, AddressPlan, asked_address
 from ringfence.egress.connection import Connection
-from ringfence.egress.relay import Budget, Meter, Rate, receive
+from ringfence.egress.relay import Budget, Meter, Rate, Turn, receive
 from ringfence.egress.rules import RuleSet
 from ringfence.egress.spare_sockets import SpareSockets
 from ringfence.egress.told import Teller
@@ -29,6 +29,7 @@ from ringfence.model.network_rule import NetworkRule
 from ringfence.transport import passing
 
 if TYPE_CHECKING:
+    from ringfence.egress.answers import Protocol
     from ringfence.egress.gateway import Gateway
     from ringfence.egress.inspected import Inspection
     from ringfence.transport.request import EgressCounts, EgressEvent, EgressLimits, EgressOrder
@@ -70,7 +71,7 @@ class SandboxSide:
         """The rules, with the addresses that are the host's own at the moment."""
         self.inspection: Inspection | None = None
         self.limits = DEFAULTS
-        self.rate = Rate(0)
+        self.rate, self.turn = Rate(0), Turn(_ACCEPTS)
         self.lookups = asyncio.Semaphore(OF_EACH)
         self.out, self.into, self.both = Budget(0, ""), Budget(0, ""), Budget(0, "")
         self.of_rules: dict[str, tuple[Budget, Budget]] = {}
@@ -300,7 +301,7 @@ class SandboxSide:
     # ---- connections
 
     def _accept(self, made: socket.socket) -> None:
-        for _ in range(_ACCEPTS):
+        while self.turn.allows():
             try:
                 client = made.accept()[0]
             except BlockingIOError:
@@ -384,7 +385,7 @@ class SandboxSide:
 
     # ---- events
 
-    def tell_refused(self, protocol: str, name: str, address: str, port: int, reason: str) -> None:
+    def tell_refused(self, protocol: Protocol, name: str, address: str, port: int, reason: str) -> None:
         self.tell({
             "decision": "refused", "protocol": protocol, "name": name, "address": address, "port": port, "rule": "",
             "reason": reason, "bytes_out": 0, "bytes_in": 0, "duration_ms": 0, "process": "", "time_s": time.time(),

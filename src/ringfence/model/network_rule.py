@@ -221,15 +221,23 @@ def _read_methods(value: object) -> tuple[str, ...]:
 
 
 def _read_paths(value: object) -> tuple[str, ...]:
-    paths = _texts(value, "paths, such as [/v1/messages]")
-    for path in paths:
-        if not path.startswith("/"):
-            raise ValueError(f"{quoted(path)} does not begin with a slash; write /{cut(path)}")
-        if not path.isascii() or not path.isprintable() or set(path) & _NOT_IN_PATHS:
-            raise ValueError(f"{quoted(path)} is not the path of a URL; write it percent-encoded and without a query")
-        if {".", ".."} & set(path.split("/")) or "//" in path:
-            raise ValueError(f"{quoted(path)} is not in its plain form: without //, . and ..")
-    return paths
+    return tuple(dict.fromkeys(map(_read_path, _texts(value, "paths, such as [/v1/messages]"))))
+
+
+def _read_path(path: str) -> str:
+    from ringfence.model.ways.url_path import BadPath, pattern  # with ``re``, only where there is a path
+
+    if not path.startswith("/"):
+        raise ValueError(f"{quoted(path)} does not begin with a slash; write /{cut(path)}")
+    if not path.isascii() or not path.isprintable() or set(path) & _NOT_IN_PATHS:
+        raise ValueError(f"{quoted(path)} is not the path of a URL; write it percent-encoded and without a query")
+    try:
+        return pattern(path)
+    except BadPath as bad:
+        raise ValueError(
+            f"{quoted(path)} is not in its plain form: {bad}; write it without //, . and .., with nothing encoded"
+            " that servers read differently, and with a * at its end alone for any rest"
+        ) from None
 
 
 def _read_inject(value: object) -> Injection | None:

@@ -273,6 +273,45 @@ def test_a_lost_gateway_is_told_and_nothing_is_opened_instead(world: World) -> N
     assert again["status"] == "OK", "the next one has a new gateway"
 
 
+BETWEEN = """
+import os, signal, ringfence
+from ringfence.egress import client
+from tests.patience import eventually
+from ringfence.kernel.proc import procfs
+policy = ringfence.SandboxPolicy(isolation="strict", network=["api.example.com"])
+def end():
+    pid = client.pid()
+    os.kill(pid, {signal})
+    eventually(lambda: procfs.is_stopped(pid) or not client._current.usable())
+with {opened} as place:
+    outcomes = [place.run(["true"])]
+    {ready}
+    end()
+    outcomes += [place.run(["true"]) for _ in range(3)]
+found = [each.to_dict() for each in outcomes]
+"""
+SIGNALS = ("signal.SIGKILL", "signal.SIGSTOP")
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_every_visit_without_a_gateway_says_so_in_its_record(world: World, signal: str) -> None:
+    """Nobody decided what it asked for: evidence must not count any of them as all told."""
+    code = BETWEEN.format(signal=signal, opened="ringfence.open(policy)", ready="")
+    first, *others = world.ask(op="execute", code=code)["found"]  # type: ignore[misc]
+    assert egress_of(first) == [] and first["status"] == "OK"
+    for outcome in others:
+        assert "the gateway" in outcome["reason"], outcome
+        assert [row["missed"] for row in egress_of(outcome)] == [1]
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_no_job_gets_a_sandbox_that_stood_by_while_its_gateway_went(world: World, signal: str) -> None:
+    ready = "eventually(lambda: len(place._warm) == 2)"
+    code = BETWEEN.format(signal=signal, opened="ringfence.Pool(policy, warm=2)", ready=ready)
+    for outcome in world.ask(op="execute", code=code)["found"]:  # type: ignore[attr-defined]
+        assert (outcome["status"], egress_of(outcome)) == ("OK", []) and "gateway" not in outcome["reason"], outcome
+
+
 # ---- inspection
 
 

@@ -41,12 +41,23 @@ def test_a_hidden_second_name_is_seen(number: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"SSH-2.0-x", b"\x05\x01\0", b"\0\0\0\x08\x04\xd2\x16/",
-                                  b"\x16\0\0\0", b"\x14\0\0\0", b"\x80\x2e\x01\x03\x01"])  # fmt: skip
+                                  b"\x16\0\0\0\0\0", b"\x14\0\0\0", b"\x15\0\0\0\2\3", b"\x80\x01\0\x01",
+                                  b"\x80\x2e\x01\x00\x02", b"\x00\x2e\x01\x03\x01"])  # fmt: skip
 def test_other_protocols_are_not_tls(data: bytes) -> None:
     assert sni_of(data) is NOT_TLS
 
 
+def test_a_record_of_an_unknown_version_is_not_hidden_by_how_it_is_cut() -> None:
+    for data in (b"\x16\x02\0" + made_hello(NAME)[3:], b"\x80\x2e\x01\x03\x01" + bytes(44)):
+        found = [sni_of(data[:length]) for length in range(len(data) + 1)]
+        assert NOT_TLS not in found and isinstance(found[-1], Malformed)
+
+
 MALFORMED = {
+    "a version that is none": b"\x16\x02\x00" + made_hello(NAME)[3:],
+    "a version of later": b"\x16\x0f\xff" + made_hello(NAME)[3:],
+    "an alert of no version first": b"\x15\0\0\0\2\1\x5a" + made_hello(NAME),
+    "a hello of SSL 2": b"\x80\x2e\x01\x03\x03" + bytes(44),
     "two names": made_hello(server_name(b"a.example", b"b.example")),
     "two extensions of names": made_hello(NAME, server_name(b"b.example")),
     "a name of another kind": made_hello(server_name(b"a.example", kind=1)),

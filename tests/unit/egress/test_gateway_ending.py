@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from tests.patience import eventually
 from tests.unit.egress.world import PRIVATE, PUBLIC, RESOLVER, SILENCE, Guest, World, echo, in_world, needs_ip
 
+from ringfence.egress import ending
+from ringfence.egress.sniffing import MOST_BYTES, Spoken
 from ringfence.egress.told import MOST_TEXT
 from ringfence.errors import SetupError
 from ringfence.kernel.proc import procfs
@@ -197,3 +201,33 @@ def test_rules_that_can_not_be_taken_change_nothing(world: World) -> None:
     with guest.connect(PUBLIC, 9000) as link:
         link.sendall(b"x")
         assert link.recv(1) == b"x"
+
+
+# ---- a refused client
+
+
+def test_a_refused_client_is_heard_in_turns_and_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may always have more to say, in a protocol that is never known."""
+    monkeypatch.setattr(ending, "spoken", lambda data: (Spoken.UNKNOWN, None))
+    heard: list[bytes] = []
+    turns: list[int] = []
+
+    async def always_more(link: object, most: int) -> bytes:
+        heard.append(bytes(MOST_BYTES // 8))
+        if len(heard) > 100:
+            raise ConnectionResetError
+        return heard[-1]
+
+    async def refuse() -> None:
+        async def another() -> None:
+            while True:
+                turns.append(len(heard))
+                await asyncio.sleep(0)
+
+        other = asyncio.ensure_future(another())
+        await ending.learn_to_speak(client)  # type: ignore[arg-type]
+        other.cancel()
+
+    client = SimpleNamespace(speaks="tcp", protocol=None, loop=SimpleNamespace(sock_recv=always_more), client=None)
+    asyncio.run(refuse())
+    assert len(heard) == 8 and turns == [*range(8)] and client.speaks == "tcp"

@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -369,6 +370,36 @@ def test_of_a_crowd_nobody_has_much_under_way(inside: Any, monkeypatch: pytest.M
     inside(body)
 
 
+def test_a_sandbox_has_one_number_of_clients_accepted_in_a_turn_however_many_sockets_it_has(
+    inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, accepted, begin = 0, Counter[int](), SandboxSide.begin
+
+    def count_turns(loop: asyncio.AbstractEventLoop) -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count_turns, loop)
+
+    def begin_and_count(side: SandboxSide, client: socket.socket) -> None:
+        accepted[turn] += 1
+        begin(side, client)
+
+    monkeypatch.setattr(SandboxSide, "begin", begin_and_count)
+
+    def body(there: Inside) -> None:
+        guest, waits = there.guest("127.0.0.1:9000-9003"), threading.Event()
+        there.gateway.loop.call_soon_threadsafe(waits.wait, 30)
+        there.gateway.loop.call_soon_threadsafe(count_turns, there.gateway.loop)
+        links = [to("127.0.0.1", 9000 + number % 4) for number in range(200)]
+        waits.set()
+        there.events(guest, 200)
+        for link in links:
+            link.close()
+        assert max(accepted.values()) <= 64 and accepted.total() == 200, accepted
+
+    inside(body)
+
+
 def test_an_inspected_rule(inside: Any) -> None:
     pem, context = certificate("api.example.com")
 
@@ -389,6 +420,37 @@ def test_an_inspected_rule(inside: Any) -> None:
         with pytest.raises(SetupError, match="KEY"):
             guest.change([NetworkRule.of(rule)])
         assert [event["decision"] for event in there.events(guest, 3)] == ["allowed", "refused", "refused"]
+
+    inside(body)
+
+
+def test_who_may_only_speak_plainly_on_port_80_keeps_its_connection_when_the_list_changes(inside: Any) -> None:
+    """It is held to the rule of port 443 before it has said a word, and afterwards."""
+    pem, context = certificate("api.example.com")
+    rule = NetworkRule.of({"host": "api.example.com", "ports": [443], "methods": ["GET"]})
+
+    def body(there: Inside) -> None:
+        there.serve(443, lambda link: http(context.wrap_socket(link, server_side=True)))
+        guest = there.guest(rule, "127.0.0.1:443", authorities=pem)
+        (side,) = there.gateway.sides
+        first_lists = [rule, NetworkRule.of("127.0.0.1:443")]
+        with to("127.64.1.0", 80) as plain, to("127.64.1.0", 80) as tls:
+            eventually(lambda: sum(each.only_plain for each in side.live.values()) == 2)
+            guest.change([*first_lists, NetworkRule.of("other.example.com")], authorities=pem)
+            plain.sendall(get("api.example.com"))
+            assert response(plain).startswith(b"HTTP/1.1 200")
+            guest.change(first_lists, authorities=pem)
+            plain.sendall(get("api.example.com"))
+            assert response(plain).startswith(b"HTTP/1.1 200")
+            tls.sendall(real_hello("api.example.com"))
+            assert read_all(tls) == ACCESS_DENIED
+        eventually(lambda: not side.live)
+        with to("127.64.1.0", 80) as link:
+            eventually(lambda: sum(each.only_plain for each in side.live.values()) == 1)
+            guest.change([NetworkRule.of("api.example.com:443"), NetworkRule.of("127.0.0.1:443")])
+            assert read_all(link) == b""
+        reasons = {(event["decision"], event["reason"][:40]) for event in there.events(guest, 3)}
+        assert ("ended", "the rule that allowed it was taken away"[:40]) in reasons and len(reasons) == 3
 
     inside(body)
 
@@ -458,6 +520,52 @@ def test_each_visit_has_room_for_as_many_events_and_what_had_none_is_counted(
     def body(there: Inside) -> None:
         guest = there.guest("api.example.com")
         assert [visit(guest, count) for count in (2, 5, 1, 4)] == [(2, 0), (3, 2), (1, 2), (3, 3)]
+
+    inside(body)
+
+
+# ---- the first words of a client
+
+
+@pytest.mark.parametrize("said", [b"G", b"\r\n", b"\x16\x03", b"ping"])
+def test_a_client_that_ends_before_its_protocol_is_known_is_refused_and_told_of(inside: Any, said: bytes) -> None:
+    """What is told of it is believed: else the record would be given up, and with it the network."""
+
+    def body(there: Inside) -> None:
+        guest = there.guest("*.example.com:9000", {"host": "api.example.net", "methods": ["GET"]})
+        for address, port in (("127.64.1.7", 9000), ("127.64.1.8", 443)):  # many names share the first
+            with to(address, port) as link:
+                link.sendall(said)
+                link.shutdown(socket.SHUT_WR)
+                assert read_all(link) == b""
+        events = there.events(guest, 2)
+        assert [(event["decision"], event["protocol"]) for event in events] == [("refused", "tcp")] * 2
+        assert guest.totals is not None and not guest.lost
+
+    inside(body)
+
+
+def test_no_words_in_front_of_a_request_hide_its_host_on_any_port(inside: Any) -> None:
+    def body(there: Inside) -> None:
+        there.serve(9000, echo)
+        guest = there.guest("db.example.net:9000", "127.0.0.1:9000")
+        for front in (b" ", b"\xa0", b"\x0c", b"PROXY UNKNOWN\r\n", b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"):
+            with to("127.64.1.0", 9000) as link:
+                for part in (front, get("evil.example.org")):
+                    link.sendall(part)
+                assert b"Host: evil" not in read_all(link)  # no echo: the server has not heard it
+        for whole in (b"GET http://evil.example.org/\r\n", b"GET http://evil.example.org/ HTTP/1.0"):
+            with to("127.64.1.0", 9000) as link:
+                link.sendall(whole)
+                link.shutdown(socket.SHUT_WR)
+                assert not read_all(link).startswith(b"GET")
+        with to("127.64.1.0", 9000) as link:
+            link.sendall(b"ping")
+            link.shutdown(socket.SHUT_WR)
+            assert read_all(link) == b"ping"
+        events = there.events(guest, 8)
+        assert [event["decision"] for event in events] == ["refused"] * 7 + ["allowed"]
+        assert "PROXY protocol" in events[4]["reason"]
 
     inside(body)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ringfence.egress.http_head import BadRequest, RequestHead, RequestReader
-from ringfence.egress.request_rules import BadPath, InspectedRule, Secret, admit, normal_path
+from ringfence.egress.request_rules import InspectedRule, Secret, admit
+from ringfence.model.ways.url_path import BadPath, normal_path
 
 SECRET = Secret(header="x-api-key", value=b"s3cret")
 

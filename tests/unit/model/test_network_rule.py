@@ -144,6 +144,24 @@ def test_a_wrong_value_is_refused_by_its_key(change: dict[object, object], key: 
     assert refused({**FULL, **change}).field == key
 
 
+@pytest.mark.parametrize("path", [
+    "/public/.*", "/public/..*", "/.*", "/public/%2e*", "/public/%2E%2e/*", "/a/%2e/b", "/a/.", "/a/..;/b", "/a//*",
+    "/a%2fb", "/a%2Fb/*", "/a%", "/a%2*", "/a%252f", "/a%c3*", "/a;b/..;c", "/%00",
+])  # fmt: skip
+def test_a_path_that_means_more_or_less_than_it_says_is_refused(path: str) -> None:
+    """Brought to the spelling of requests, /public/.* was /public/*, and /public/..* was /*."""
+    error = refused({**FULL, "paths": ["/v1/messages", path]})
+    assert error.field == "paths" and repr(path) in error.problem and "a * at its end alone" in error.problem
+
+
+@pytest.mark.parametrize(("path", "spelled"), [
+    ("/", "/"), ("/*", "/*"), ("/v1/*", "/v1/*"), ("/v1*", "/v1*"), ("/%76%31/%c3%a9*", "/v1/%C3%A9*"),
+    ("/.well-known/*", "/.well-known/*"), ("/.w*", "/.w*"), ("/a.*", "/a.*"), ("/...*", "/...*"), ("/a*b", "/a*b"),
+])  # fmt: skip
+def test_a_path_of_a_rule_has_one_spelling(path: str, spelled: str) -> None:
+    assert NetworkRule.of({**FULL, "paths": [path, spelled]}).paths == (spelled,)
+
+
 def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
     error = refused({"host": "a..b", "ports": 0, "methods": ["GET"], "paths": ["x"]})
     assert [each.field for each in (error, *error.more)] == ["host", "ports", "paths"]

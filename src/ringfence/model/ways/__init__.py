@@ -1,1 +1,1 @@
-"""The way that the kernel takes to a path, and who could make it lead elsewhere."""
+"""The way that the kernel takes to a path, and who could make it lead elsewhere; and paths of URLs."""
