@@ -22,7 +22,7 @@ from tests.private_folders import left_in
 import ringfence
 from ringfence import Job, Outcome, SandboxPolicy
 from ringfence.backends.in_container.hidden_watch import HiddenWatch
-from ringfence.container import mounted, orphans
+from ringfence.container import group_files, mounted, orphans, visits
 from ringfence.container.api import Client
 from ringfence.container.hardening import ContainerSpec
 from ringfence.engine.box import Box
@@ -216,6 +216,29 @@ def test_processor_time_of_all_ends_the_box() -> None:
         eventually(lambda: box.ended or python(box, SPIN) is None)
 
 
+TOGETHER = "import os, time\ninput()\nfor _ in range(3): os.fork()\nwhile time.process_time() < 0.6: pass\n" \
+           "time.sleep(600)"  # fmt: skip
+"""More than two seconds for all of them together, and less for each."""
+
+
+def test_a_box_ends_although_its_pid_1_does_not_get_to_run(engine: Client) -> None:
+    with ringfence.open(POLICY.with_changes(cpu_time_s=2, wall_time_s=60)) as box:
+        running = box.start(["sh", "-c", f"echo ready; exec python3 -I -S -c '{TOGETHER}'"])
+        eventually(lambda: b"ready" in running.stdout)
+        os.kill(pid_1(engine), signal.SIGSTOP)
+        running.write(b"go\n")
+        assert running.wait().status is Status.CPU_LIMIT
+
+
+def pid_1(engine: Client) -> int:
+    """Of the one container of ours, as the host knows it."""
+    (ours,) = [each for each in engine.list(orphans.OWNER) if each.labels[orphans.OWNER] == orphans.owner()]
+    pids = group_files.members(group_files.locate(ours.id))
+    (found,) = [pid for pid in pids if "NSpid" in (said := Path(f"/proc/{pid}/status").read_text())
+                and said.partition("NSpid:")[2].splitlines()[0].split()[-1] == "1"]  # fmt: skip
+    return found
+
+
 def test_tight_visits_have_no_processes_and_no_sockets() -> None:
     code = "import os, socket\ntry: os.fork(); print('ESCAPED')\nexcept OSError: print('none')\n" \
            "try: socket.socket(); print('ESCAPED')\nexcept OSError: print('none')"  # fmt: skip
@@ -247,6 +270,15 @@ def test_ten_visits_at_once_get_each_their_own(box: Box) -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == sorted(b"%d\n" % n for n in range(10))
+
+
+def test_a_box_says_that_it_has_no_room_for_another_visit() -> None:
+    with ringfence.open(POLICY.with_changes(pids_max=300)) as box:
+        for _ in range(visits.MOST_VISITS):
+            assert box.run(["sh", "-c", "sleep 600 < /dev/null > /dev/null 2>&1 &"]).ok
+        with pytest.raises(SetupError, match="64 visits to this container still have processes"):
+            box.run(["true"])
+        assert not box.ended
 
 
 def test_who_closes_ends_what_runs(engine: Client) -> None:

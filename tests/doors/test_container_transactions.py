@@ -115,11 +115,12 @@ def test_the_originals_are_out_of_reach(base: Path, transaction: Transaction) ->
     assert "ESCAPED" in (base / "a").read_text() and (base.parent / "evil").exists(), "the attack proves nothing"
 
 
-def test_what_grows_in_a_copy_is_bounded(base: Path, transaction: Transaction) -> None:
+@pytest.mark.parametrize("asked", [{"disk_bytes": 32 << 20}, {"mem_bytes": 64 << 20}], ids=["asked", "by default"])
+def test_what_grows_in_a_copy_is_bounded(asked: dict[str, int], transaction: Transaction) -> None:
     code = "import time\nwith open('big', 'wb') as file:\n for _ in range(600):\n  file.write(bytes(1 << 20)); " \
            "file.flush(); time.sleep(0.01)"  # fmt: skip
-    done = run(Job(argv=("python3", "-c", code)), POLICY.with_changes(disk_bytes=32 << 20), transaction=transaction)
-    assert done.status is Status.DISK_LIMIT, done
+    done = run(Job(argv=("python3", "-c", code)), POLICY.with_changes(**asked), transaction=transaction)
+    assert done.status is Status.DISK_LIMIT and "32 MiB are allowed" in done.reason, done
     assert done.enforced["disk"].applied and "working copies" in done.enforced["disk"].details
 
 

@@ -167,7 +167,7 @@ class ContainerBox:
             self._backend.slots.release()
 
     def is_ready(self) -> bool:
-        return self._place is not None and not self.ended()
+        return self._place is not None and not self.ended() and (self._link is None or self._link.serves())
 
     def let_go(self) -> None:
         if self._place is not None:
@@ -196,7 +196,7 @@ class ContainerBox:
         finally:
             listener.close()
             sources.close()
-        place = Place(client, container, door, self.policy, remove, alone=alone, image=spec.image,
+        place = Place(client, container, door, self.policy, remove, alone=alone, image=spec.image, workspace=workspace,
                       folder=spec.workdir, variables=spec.environment, link=self._link, copies=self._copies,
                       has_group=not applied.ignores_groups(self._info))  # fmt: skip
         self._closing.add(place.close)
@@ -267,18 +267,15 @@ class ContainerBox:
             raise
 
     def _spec(self, client: Client, job: Job, profile: SyscallProfile | None = None) -> ContainerSpec:
-        from ringfence.container import seccomp_profile
-
         files: dict[str, str] = {}
         if job.files:
             folder = self._scratch.prepare(replace(job, cwd=None))
             os.chmod(folder, 0o755)  # the directory above it is the caller's alone
             files = {top: os.path.join(folder, top) for top in dict.fromkeys(name.split("/")[0] for name in job.files)}
-        filtered = seccomp_profile.text(profile or self.policy.syscall_profile or SyscallProfile.DEFAULT)
         spec = job_spec.spec_of(
-            self.policy, job, image=self.policy.image or DEFAULT_IMAGE, seccomp=filtered, files=files,
-            labels=orphans.labels("job"), socket=client.socket_path, runtime=promises.runtime(),
-            engine=client.kind,
+            self.policy, job, image=self.policy.image or DEFAULT_IMAGE, files=files,
+            seccomp=job_spec.seccomp(self.policy, job, profile), labels=orphans.labels("job"),
+            socket=client.socket_path, runtime=promises.runtime(), engine=client.kind,
         )  # fmt: skip
         return spec if profile else first_process.added(spec, is_local=client.is_local)
 

@@ -123,11 +123,13 @@ class ContainerVisit:
     # ---- the end
 
     def _kill(self, cause: str, measured: int = 0) -> None:
-        """In a thread of its own. The engine answers when the container has ended, and that happens only after its
+        """Those that can be seen from here by us, the container by its engine: pid 1 may not get to run. In a thread of
+        its own. The engine answers when the container has ended, and that happens only after its
         output is read, by the same threads that ask for the kill."""
         self._cause, self._measured = self._cause or cause, self._measured or measured
 
         def kill() -> None:
+            group_files.kill(self.places)
             try:
                 self._client.kill(self._container)
             except SandboxError:

@@ -24,7 +24,7 @@ from ringfence.checkpoint.lock import Lock
 from ringfence.checkpoint.records.transaction_journal import COMMIT, DISCARD, ROLLBACK, Noted, TransactionJournal
 from ringfence.checkpoint.sealing import hold_to, seal
 from ringfence.checkpoint.snapshot import Snapshot
-from ringfence.checkpoint.store import SPARE, Checkpoint, new_checkpoint_id
+from ringfence.checkpoint.store import SPARE, Checkpoint, new_checkpoint_id, refuse_no_size
 from ringfence.checkpoint.tree import Tree
 from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError, ConflictError
@@ -232,8 +232,8 @@ class Transaction:
             workspace.delete_checkpoint(checkpoint_id)
 
     def collect(self, max_bytes: int, also: Callable[[], int] = lambda: 0) -> list[str]:
-        """Delete checkpoints, the oldest first and never the current one, until the rest fits; return which they were.
-        ``also``: how many bytes something else takes that goes with them."""
+        """Delete the oldest, never the current one, until the rest fits; return which. ``also``: bytes going along."""
+        refuse_no_size(max_bytes)
         deleted = []
         for workspace in self._workspaces:
             workspace.sweep()

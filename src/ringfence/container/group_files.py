@@ -6,7 +6,10 @@ The engine's pid of the first process may belong to another pid namespace, so it
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
+
+from ringfence.kernel.cgroup import tree
 
 ROOT = "/sys/fs/cgroup"
 _HEX = frozenset("0123456789abcdef")
@@ -21,6 +24,7 @@ LIMITS = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "c
           "memory.max", "memory.swap.max", "cpu.max")  # fmt: skip
 """Files with its limits; the first five belong to version 1."""
 _MOST_BYTES = 1 << 16
+_KILL_S, _AGAIN_S = 2.0, 0.005
 
 
 def locate(container: str, root: str = ROOT) -> dict[str, str]:
@@ -67,6 +71,14 @@ def tasks(places: Mapping[str, str]) -> int:
 def members(places: Mapping[str, str]) -> list[int]:
     """The processes in it, by their numbers here; 0 is one that can't be seen from here."""
     return [int(line) for line in _first(places, "cgroup.procs").split() if line.isdigit()]
+
+
+def kill(places: Mapping[str, str], within_s: float = _KILL_S) -> None:
+    """Kill all in it ourselves: an engine kills pid 1 alone, and that has to run once more before the others end. An
+    engine on another host or of another user's is not helped."""
+    give_up = time.monotonic() + within_s
+    while tree.kill_members(places.values()) and time.monotonic() < give_up:
+        time.sleep(_AGAIN_S)
 
 
 def refused_tasks(places: Mapping[str, str]) -> int:

@@ -170,6 +170,7 @@ def remove(url: str, names: list[str], *, tries: int = _RETRIES, sleep: Callable
 
 def _removed(url: str, names: set[str]) -> set[str]:
     """Return those that are not known to be gone: one that the engine does not have may be about to be created."""
+    from ringfence.container import group_files
     from ringfence.container.api import connect
     from ringfence.errors import SandboxError
 
@@ -177,7 +178,7 @@ def _removed(url: str, names: set[str]) -> set[str]:
     left = set()
     for name in names:
         try:
-            client.inspect(name)
+            group_files.kill(group_files.locate(str(client.inspect(name).get("Id"))))
             client.remove(name, force=True)
         except SandboxError:
             left.add(name)

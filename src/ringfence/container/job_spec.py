@@ -13,10 +13,11 @@ from collections.abc import Mapping
 
 from ringfence.container.hardening import NOBODY, TMPFS_OPTIONS, Bind, ContainerSpec
 from ringfence.errors import UsageError
+from ringfence.kernel import rlimits
 from ringfence.kernel.mount import submounts
 from ringfence.model import state_folder
 from ringfence.model.job import Job
-from ringfence.model.limits import MIB, SyscallProfile
+from ringfence.model.limits import MIB, SyscallProfile, disk_in_container
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.ways import led
 from ringfence.model.ways.walk import Look, real
@@ -89,24 +90,55 @@ def environment(policy: SandboxPolicy, job: Job) -> dict[str, str]:
 def ulimits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
     """A process that ignores the first signal for its processor time is killed a second later."""
     seconds = max(1, math.ceil(policy.cpu_time_s))
-    found = {"core": (0, 0), "nofile": (policy.nofile, policy.nofile), "cpu": (seconds, seconds + 1)}
+    own = {"nofile": (policy.nofile, policy.nofile), "cpu": (seconds, seconds + 1)}
+    found = {**no_core(), **own, **shares()}
     return found | ({"fsize": (policy.file_bytes, policy.file_bytes)} if policy.file_bytes is not None else {})
 
 
+def shares() -> dict[str, tuple[int, int]]:
+    """What a container may take of what the kernel counts for its user, who may have processes outside of it."""
+    return _within({name: most for name, most in rlimits.SHARES if most})
+
+
+def no_core() -> dict[str, tuple[int, int]]:
+    """With 0 there are no core files either, but Linux still runs a host's core helper, as root (ADR 0044)."""
+    return _within({"RLIMIT_CORE": 1})
+
+
 def own_processes() -> dict[str, tuple[int, int]]:
-    """At most the limit of this process and of podman: raising it takes a capability that may be missing."""
+    """At most the limit of podman."""
+    return _within({"RLIMIT_NPROC": _PODMAN_PROCESSES})
+
+
+def _within(asked: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """As an engine names them, and no more than this process has: raising takes a capability that may be missing."""
     import resource
 
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    most = _PODMAN_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _PODMAN_PROCESSES)
-    return {"nproc": (most, most)}
+    hard = {name: resource.getrlimit(getattr(resource, name))[1] for name in asked}
+    most = {name: min(number, hard[name]) if hard[name] >= 0 else number for name, number in asked.items()}
+    return {name.removeprefix("RLIMIT_").lower(): (number, number) for name, number in most.items()}
 
 
 def rooms(policy: SandboxPolicy) -> tuple[int, int]:
     """The sizes of /tmp and /dev/shm: together what may be written; without such a limit, half of the memory."""
-    whole = min(policy.disk_bytes or policy.mem_bytes // 2, policy.mem_bytes)
+    whole = min(disk_in_container(policy.disk_bytes, policy.mem_bytes), policy.mem_bytes)
     shm = min(_SHM_BYTES, whole // 4)
     return max(whole - shm, 4096), max(shm, 4096)
+
+
+def shows_host(policy: SandboxPolicy, workspace: str | None) -> bool:
+    """Whether the job sees directories of the host itself, in which others make sockets."""
+    return bool(policy.readable_paths or policy.writable_paths) or workspace is not None
+
+
+def seccomp(policy: SandboxPolicy, job: Job, of_ours: SyscallProfile | None = None) -> str:
+    """The filter, as an engine takes it. ``of_ours``: of a first process of ours, which gives each job another one."""
+    from ringfence.container import seccomp_profile
+
+    if of_ours:
+        return seccomp_profile.text(of_ours)
+    which = policy.syscall_profile or SyscallProfile.DEFAULT
+    return seccomp_profile.text(which, unix_names=not shows_host(policy, job.cwd))
 
 
 def is_writable(path: str, policy: SandboxPolicy) -> bool:

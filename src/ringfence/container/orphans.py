@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from ringfence.container import group_files
 from ringfence.errors import SandboxError
 from ringfence.model.record import record
 
@@ -93,6 +94,7 @@ def remove(client: Lists, found: list[Orphan]) -> tuple[list[Orphan], dict[str, 
     problems: dict[str, str] = {}
     for each in found:
         try:
+            group_files.kill(group_files.locate(each.id))
             client.remove(each.id, force=True)
         except SandboxError as error:
             problems[each.id] = str(error)

@@ -23,6 +23,9 @@ FILE = os.path.join(os.path.dirname(__file__), "seccomp_profile.json")
 _SETID = 0o6000
 _MAKES = 0o100 | 0o20000000
 _SOCKETS = (profiles.AF_UNIX, profiles.AF_INET, profiles.AF_INET6, profiles.AF_NETLINK)
+_INT, _PID_BITS = 0xFFFFFFFF, 22
+"""The kernel drops the upper half of an int; a pid has at most so many bits."""
+_IOPRIO_WHO_PROCESS = 1
 _NO_NEW_NAMESPACES = profiles.CLONE_NAMESPACES | profiles.CLONE_PARENT
 Args = tuple[dict[str, object], ...]
 
@@ -62,33 +65,54 @@ CONDITIONS: Mapping[str, tuple[Args, ...]] = {
     "shmget": ((_masked(2, 0o4000),),),
 }
 """Calls that our profile closes conditionally. A call is open if all conditions of any row hold; without rows never."""
+_ITSELF: Args = (_masked(0, _INT),)
+_OTHERS_THAN_PID_1 = tuple((_masked(0, 1 << bit, 1 << bit),) for bit in range(1, _PID_BITS))
+"""One bit above the lowest is set: a number from 2 on. Programs bind their threads to processors by the thread's."""
+PID_1_CONDITIONS: Mapping[str, tuple[Args, ...]] = {
+    "sched_setscheduler": (_ITSELF,),
+    "sched_setparam": (_ITSELF,),
+    "sched_setattr": (_ITSELF,),
+    "sched_setaffinity": (_ITSELF, *_OTHERS_THAN_PID_1),
+    "setpriority": ((_masked(0, _INT), _masked(1, _INT)),),
+    "ioprio_set": ((_masked(0, _INT, _IOPRIO_WHO_PROCESS), _masked(1, _INT)),),
+    "prlimit64": (_ITSELF, (_equal(2, 0),)),
+}
+"""The same for calls by which a job could hold up or limit pid 1, which has its user and ends it."""
+_CONNECTED_PAIRS = tuple((_equal(0, profiles.AF_UNIX), _masked(1, 0xF, kind))
+                         for kind in (profiles.SOCK_STREAM, profiles.SOCK_SEQPACKET))  # fmt: skip
+UNNAMED_CONDITIONS: Mapping[str, tuple[Args, ...]] = {
+    "socket": tuple((_equal(0, family),) for family in _SOCKETS if family != profiles.AF_UNIX),
+    "socketpair": _CONNECTED_PAIRS,
+}
+"""The same where something of the host is shown: a Unix socket in it answers whoever reaches its path (ADR 0041)."""
 TIGHT_CONDITIONS: Mapping[str, tuple[Args, ...]] = {
     "clone": ((_masked(0, _NO_NEW_NAMESPACES | profiles.CLONE_THREAD, profiles.CLONE_THREAD),),),
     "sendto": ((_equal(4, 0),),),
-    "socketpair": ((_equal(0, profiles.AF_UNIX), _masked(1, 0xF, profiles.SOCK_STREAM)),
-                   (_equal(0, profiles.AF_UNIX), _masked(1, 0xF, profiles.SOCK_SEQPACKET))),
-}  # fmt: skip
+    "socketpair": _CONNECTED_PAIRS,
+}
 """The same where there is no network and no other process."""
 LEFT_OPEN = {
     "ioctl": "an engine can't say «none of these»; a container has a terminal of its own, or none",
     "fcntl": "as ioctl; what can be written is the container's own",
     "prctl": "as ioctl",
-    "prlimit64": "as ioctl; hard limits hold in any case",
-    "setrlimit": "as prlimit64",
+    "prlimit64": "as ioctl; hard limits hold in any case, and no process has another's",
+    "setrlimit": "as ioctl; hard limits hold in any case",
     "sync": "said to be done where nothing is; an engine can't say that",
 }
 """Calls that our profile closes on a condition and this one does not, with the reason."""
 
 
-def text(which: SyscallProfile) -> str:
-    """Return the profile as an engine takes it."""
-    return json.dumps(as_data(which), separators=(",", ":"))
+def text(which: SyscallProfile, *, unix_names: bool = True) -> str:
+    """Return the profile as an engine takes it. ``unix_names``: Unix sockets may be connected to a path."""
+    return json.dumps(as_data(which, unix_names=unix_names), separators=(",", ":"))
 
 
-def as_data(which: SyscallProfile) -> dict[str, object]:
+def as_data(which: SyscallProfile, *, guards_pid_1: bool = True, unix_names: bool = True) -> dict[str, object]:
+    """``guards_pid_1``: the job is in the container's own pid namespace."""
     tight = which is SyscallProfile.TIGHT
     profile = profiles.TIGHT_EXEC if tight else profiles.DEFAULT
-    conditions = {**CONDITIONS, **(TIGHT_CONDITIONS if tight else {})}
+    conditions = {**CONDITIONS, **(PID_1_CONDITIONS if guards_pid_1 else {}),
+                  **({} if unix_names else UNNAMED_CONDITIONS), **(TIGHT_CONDITIONS if tight else {})}  # fmt: skip
     closed = {call: rule for rule in reversed(profile.closed) if not rule.when for call in rule.calls}
     calls = [call for rule in profile.open for call in rule.calls if call not in closed or call in LEFT_OPEN]
     rows: list[dict[str, object]] = [{"names": sorted(set(calls) - conditions.keys()), "action": "SCMP_ACT_ALLOW"}]

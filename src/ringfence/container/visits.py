@@ -29,7 +29,9 @@ LEAST_DESCRIPTORS = 64
 """Limits of pid 1; a job has those of its policy."""
 RUN, PUT, GET = 0, 1, 2
 TERMINAL, ALONE = 1, 2
-ENDED, KILLED, NOT_STARTED, NO_FOLDER = ord("E"), ord("K"), ord("X"), ord("C")
+ENDED, KILLED, NOT_STARTED, NO_FOLDER, NO_ROOM = ord("E"), ord("K"), ord("X"), ord("C"), ord("N")
+MOST_VISITS = 64
+"""As ``visits.c`` has it."""
 ASKED, TIME = 1, 2
 _VISIT, _SIGNAL, _READY = ord("v"), ord("s"), b"R"
 _ORDER, _TOLD, _HEAD = Struct("=IIIIQ"), Struct("=iiQQQ"), Struct("=IIIIIIQ")

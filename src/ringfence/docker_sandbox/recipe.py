@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ringfence.container import seccomp_profile
 from ringfence.container.hardening import ContainerSpec
-from ringfence.container.job_spec import PODMAN, own_processes
+from ringfence.container.job_spec import PODMAN, no_core, own_processes
 from ringfence.docker_sandbox import strategy_runner
 from ringfence.docker_sandbox.config import DockerConfig, seccomp_file
 from ringfence.docker_sandbox.conversation import INPUT, OUTPUT
@@ -69,7 +69,7 @@ def spec_of(
         tmpfs=_mounts(config, engine),
         network_mode=config.network_mode,
         seccomp=profile,
-        ulimits={"core": (0, 0), "nofile": (config.nofile_limit, config.nofile_limit)} | processes,
+        ulimits={**no_core(), "nofile": (config.nofile_limit, config.nofile_limit), **processes},
         log_bytes=config.bytes_of("log_size"),
         runtime=config.runtime,
         labels=labels,

@@ -11,7 +11,7 @@ from _collections_abc import Callable, Iterator, Mapping
 
 from ringfence.backends.facts import Report
 from ringfence.kernel import rlimits
-from ringfence.model.limits import format_size
+from ringfence.model.limits import disk_in_container, format_size
 from ringfence.model.outcome import FIXED_RC, STATUS_OF, Mechanism, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
@@ -181,7 +181,7 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
     "pids": lambda r, p: f"the tree reached {r.measured} tasks, {p.pids_max} are allowed (watchdog)",
     "nofile": lambda r, p: f"a process had {r.measured} handles open, {p.nofile} are allowed (watchdog)",
     "disk": lambda r, p: (
-        f"the tree wrote {format_size(r.measured)}, {format_size(int(p.numbers()['disk']))} are allowed (watchdog)"
+        f"the tree wrote {format_size(r.measured)}, {format_size(_disk_bytes(p))} are allowed (watchdog)"
     ),
     "operations": lambda r, _: f"made {r.measured} calls of the read and write family, more than it may (watchdog)",
     "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
@@ -301,6 +301,11 @@ def _memory_used_up(report: Report, policy: SandboxPolicy, applied: Applied) -> 
     return f"a process had used {format_size(report.largest_bytes)} of {format_size(policy.mem_bytes)} memory"
 
 
+def _disk_bytes(policy: SandboxPolicy) -> int:
+    """Where the policy does not say, only a working copy in a container is bounded, beside what strict bounds."""
+    return int(policy.numbers().get("disk", disk_in_container(None, policy.mem_bytes)))
+
+
 def _descriptors_used_up(report: Report, policy: SandboxPolicy, applied: Applied) -> str:
     if "nofile" not in applied or report.exit_descriptors < policy.nofile:
         return ""
@@ -317,7 +322,7 @@ _PLAUSIBLE: dict[str, Callable[[Report, SandboxPolicy], bool]] = {
     "memory": lambda r, p: max(r.exit_address_bytes, r.largest_bytes) >= p.mem_bytes // 2,
     "nofile": lambda r, p: r.exit_slots * 2 > p.nofile,
     "file_size": lambda r, p: r.written_chars >= (p.file_bytes or 0),
-    "disk": lambda r, p: r.written_chars >= min(p.numbers()["disk"], p.mem_bytes) // 2,
+    "disk": lambda r, p: r.written_chars >= min(_disk_bytes(p), p.mem_bytes) // 2,
 }
 """For limits that the kernel's numbers do not prove: a table of descriptors never shrinks and tells the number only
 within a factor of two; files in memory are bounded by the smaller of two limits."""

@@ -118,6 +118,11 @@ def disk_rule(disk_bytes: int | None, isolation: IsolationLevel) -> int | None:
     return STRICT_DISK_BYTES if disk_bytes is None and isolation is IsolationLevel.STRICT else disk_bytes
 
 
+def disk_in_container(disk_bytes: int | None, mem_bytes: int) -> int:
+    """The bytes that a job at isolation ``container`` may write, even if the policy does not say."""
+    return mem_bytes // 2 if disk_bytes is None else disk_bytes
+
+
 def _split_unit(text: str) -> tuple[str, str]:
     body = text.strip()
     digits = body.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")

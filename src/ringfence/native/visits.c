@@ -14,7 +14,8 @@ enum { TIOCSCTTY = 0x540E, F_DUPFD_CLOEXEC = 1030, RLIMIT_NOFILE = 7, CLOCK_MONO
 enum { AF_UNIX = 1, SEQPACKET = 5, MSG_CMSG_CLOEXEC = 0x40000000, MSG_CTRUNC = 8 };
 enum { MSG_DONTWAIT = 0x40, MSG_NOSIGNAL = 0x4000, POLLIN = 1, SHARED = 0x21, PRIVATE = 2, ANONYMOUS = 0x22 };
 enum { FAILED = 126, MOST_VISITS = 64, MOST_RIGHTS = 8, ROUNDS = 5000, LOOKS = 200 };
-enum { VISIT = 'v', SIGNAL = 's', READY = 'R', ENDED = 'E', KILLED = 'K', NOT_STARTED = 'X', NO_FOLDER = 'C' };
+enum { VISIT = 'v', SIGNAL = 's', READY = 'R', ENDED = 'E', KILLED = 'K', NOT_STARTED = 'X', NO_FOLDER = 'C',
+       NO_ROOM = 'N' };
 enum { ASKED = 1, TIME = 2, TERMINAL = 1, ALONE = 2, RUN = 0, PUT = 1, GET = 2 };
 
 static const char DOOR[] = "/ringfence/door/socket";
@@ -272,6 +273,8 @@ static void begin(struct order *order, int32_t *rights, int count)
             rights[0] = -1;
         }
     }
+    if (free == MOST_VISITS && count > 0)
+        tell_kind(rights[0], NO_ROOM, 0);
     for (int i = 0; i < count; i++)
         if (rights[i] >= 0)
             call(NR_close, rights[i], 0, 0, 0);

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +43,17 @@ def test_what_the_level_has_not_is_named(
     monkeypatch.delenv(promises.RUNTIME_VARIABLE, raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert lacking(monkeypatch, **changes) == lacks
+
+
+@pytest.mark.parametrize("name", ["readable_paths", "writable_paths"])
+def test_no_socket_and_no_fifo_is_shown_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(tmp_path):
+        made.bind("socket")
+    for kind in ("fifo", "socket"):
+        assert lacking(monkeypatch, **{name: (f"{tmp_path}/{kind}",)}) == {name}
 
 
 def test_a_list_of_hosts_takes_root_and_networks_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,11 @@ def test_one_id_names_a_checkpoint_in_all_bases(kind: str, tmp_path: Path) -> No
             tx.rollback(empty.checkpoint_id)
         assert tx.discard() == 9 and tx.changes() == () and tx.current == first.checkpoint_id
         assert tx.collect(0) == [], "the current one stays"
+        tx.create_checkpoint("last")
+        for wrong in (-1, float("nan"), 1.5, "9", None, True):
+            with pytest.raises(UsageError, match="max_bytes"):
+                tx.collect(wrong)  # type: ignore[arg-type]
+        assert [each.name for each in tx.checkpoints()] == ["first", "last"]
 
     on(kind, tmp_path, test)
 

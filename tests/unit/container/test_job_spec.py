@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ringfence.container.hardening import Bind, ContainerSpec, create_arguments
 from ringfence.errors import PolicyError, UsageError
 from ringfence.kernel.mount import submounts
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel
+from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.policy import SandboxPolicy
 from ringfence.sandbox import host
 
@@ -56,6 +57,25 @@ def test_a_workspace_is_read_only_unless_the_policy_says_more(tmp_path: Path) ->
     assert [bind.read_only for bind in below] == [False, False]
     beside = spec({"writable_paths": (f"{here}/below",)}, cwd=here).binds
     assert {bind.target: bind.read_only for bind in beside} == {here: True, f"{here}/below": False}
+
+
+def test_a_container_has_a_share_of_what_the_kernel_counts_for_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"sigpending": 1024, "msgqueue": 128 << 10, "memlock": 256 << 10, "core": 1}
+    for hard, most in ((resource.RLIM_INFINITY, names), (100, {**dict.fromkeys(names, 100), "core": 1})):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, hard=hard: (hard, hard))
+        found = spec().ulimits
+        assert {name: found[name] for name in names} == {name: (number, number) for name, number in most.items()}
+
+
+def test_where_the_host_is_shown_no_unix_socket_has_a_name(tmp_path: Path) -> None:
+    here = str(tmp_path)
+    policy = SandboxPolicy(isolation=IsolationLevel.CONTAINER)
+    alone, working = Job(argv=("true",)), Job(argv=("true",), cwd=here)
+    named = job_spec.seccomp(policy, alone)
+    shown = [job_spec.seccomp(policy.with_changes(**{name: (here,)}), alone)
+             for name in ("readable_paths", "writable_paths")]  # fmt: skip
+    assert job_spec.seccomp(policy, working, SyscallProfile.DEFAULT) == named, "ours gives each job a filter"
+    assert named not in (*shown, job_spec.seccomp(policy, working))
 
 
 def test_hidden_things_are_covered_where_they_would_be_seen(tmp_path: Path) -> None:

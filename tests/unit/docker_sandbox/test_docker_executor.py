@@ -138,7 +138,8 @@ def test_a_container_has_all_that_the_configuration_says(made: Made, client: Fak
     assert (spec.read_only, spec.network_mode, spec.user, spec.runtime) == (True, "none", "1000:5", "runsc")
     assert spec.tmpfs["/scratch"] == f"rw,noexec,nodev,mode=1777,size={5 << 20}" and spec.workdir == "/scratch"
     assert "uid=1000,gid=5" in spec.tmpfs["/input"] and "noexec" in spec.tmpfs["/output"]
-    assert spec.ulimits["nofile"] == (33, 33) and spec.log_bytes == 9 << 10 and spec.stdin
+    assert spec.ulimits["nofile"] == (33, 33) and spec.ulimits["core"] == (1, 1)
+    assert spec.log_bytes == 9 << 10 and spec.stdin
     assert spec.cap_drop == ("ALL",) and spec.no_new_privileges and "SCMP_ACT_ERRNO" in spec.seccomp
     assert spec.labels[orphans.OWNER] == orphans.owner() and spec.labels[orphans.KIND] == "strategy"
 

@@ -39,14 +39,14 @@ class Place:
 
     def __init__(self, client: Client, container: str, door: visits.Door, policy: SandboxPolicy,
                  remove: Callable[[], None], *, folder: str, image: str, alone: bool = False, has_group: bool = True,
-                 variables: Mapping[str, str], link: EgressLink | None = None, copies: WorkingCopies | None = None
-                 ) -> None:  # fmt: skip
+                 variables: Mapping[str, str], link: EgressLink | None = None, copies: WorkingCopies | None = None,
+                 workspace: str | None = None) -> None:  # fmt: skip
         """``folder``: where visits begin that do not name one. ``alone``: it is for one job, and no visit follows.
         ``variables``: of all visits; a visit's own override them. ``has_group``: what the engine says of its use is its
-        own."""
+        own. ``workspace``: a directory of the host that it shows, or a copy of it."""
         self.client, self.container, self.policy = client, container, policy
         self.folder, self.image, self.alone, self.link = folder, image, alone, link
-        self.variables, self._copies = variables, copies
+        self.variables, self._copies, self._workspace = variables, copies, workspace if copies is None else None
         self.places = group_files.locate(container)
         self.facts = Facts()
         self.cause, self.measured = "", 0
@@ -61,8 +61,9 @@ class Place:
 
     def start(self, job: Job, streams: tuple[int, ...]) -> PlaceVisit:
         variables = {**self.variables, **job_spec.environment(self.policy, job)}
+        closed = _filter(self.policy, self._workspace)
         order = visits.Order(argv=job.argv, environment=variables, folder=job.cwd or self.folder,
-                             descriptors=self.policy.nofile, syscall_filter=_filter(self.policy))  # fmt: skip
+                             descriptors=self.policy.nofile, syscall_filter=closed)  # fmt: skip
         return self.visit(order, streams, terminal=job.terminal)
 
     def visit(self, order: visits.Order, streams: tuple[int, ...], *, terminal: bool = False, alone: bool | None = None
@@ -158,7 +159,12 @@ class Place:
     def end(self, cause: str, measured: int = 0) -> None:
         """End everything in it."""
         self.cause, self.measured = self.cause or cause, self.measured or measured
+        self._shut()
+
+    def _shut(self) -> None:
+        """Pid 1 ends when it is told to; if it does not get to run, all are killed from here."""
         self._door.shut()
+        group_files.kill(self.places)
 
     def kill(self) -> None:
         """Have the engine end it if pid 1 does not."""
@@ -184,7 +190,7 @@ class Place:
             self._removed.wait()
             return
         try:
-            self._door.shut()
+            self._shut()
             if self._watcher is not None:
                 self._watcher.join()
             self.look()
@@ -224,14 +230,16 @@ def is_running(inspected: Mapping[str, object]) -> bool:
     return isinstance(state, Mapping) and state.get("Running") is True
 
 
-def _filter(policy: SandboxPolicy) -> bytes:
-    """The filter that a job has on top of the container's; pid 1 lives under the container's only."""
-    return _tight(os.uname().machine) if policy.syscall_profile is SyscallProfile.TIGHT else b""
+def _filter(policy: SandboxPolicy, workspace: str | None) -> bytes:
+    """The filter that a job has on top of the container's; pid 1, which connects to our door, lives under that only."""
+    if policy.syscall_profile is SyscallProfile.TIGHT:
+        return _compiled("tight_exec", os.uname().machine)
+    return _compiled("unix_pairs", os.uname().machine) if job_spec.shows_host(policy, workspace) else b""
 
 
 @lru_cache
-def _tight(architecture: str) -> bytes:
+def _compiled(profile: str, architecture: str) -> bytes:
     from ringfence.kernel.seccomp import profiles
     from ringfence.kernel.seccomp.compile import compile
 
-    return compile(profiles.TIGHT_EXEC, architecture)
+    return compile(profiles.PROFILES[profile], architecture)

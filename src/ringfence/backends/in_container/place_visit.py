@@ -117,6 +117,9 @@ class PlaceVisit:
         wall_ns = time.monotonic_ns() - self._begin_ns
         if told is not None and told.kind in _STEPS:
             raise SetupError(_STEPS[told.kind], f"{self._program}: {os.strerror(told.value)}", errno=told.value)
+        if told is not None and told.kind == visits.NO_ROOM:
+            raise SetupError(visits.STEP, f"{visits.MOST_VISITS} visits to this container still have processes",
+                             hint="end what they left running, or open another box")  # fmt: skip
         self._place.look()
         if told is None or told.kind not in (visits.ENDED, visits.KILLED):
             return self._lost(wall_ns)
@@ -156,4 +159,4 @@ class PlaceVisit:
             ended = link.ended_with(report)
             assert ended is not None
             return ended
-        return replace(report, network_bytes=link.settle() - self._bytes_before, network_problem=link.problem)
+        return replace(report, network_bytes=link.visit_ended() - self._bytes_before, network_problem=link.problem)

@@ -13,7 +13,7 @@ from ringfence.model.limits import SyscallProfile
 from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.policy import HOST_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
-from ringfence.sandbox import networks
+from ringfence.sandbox import networks, showing
 
 RUNTIME_VARIABLE = "RINGFENCE_RUNTIME"
 """Names the engine's runtime, such as ``runsc``; absent: the engine's default."""
@@ -21,9 +21,11 @@ FIX = "use isolation strict"
 ENGINE = "engine"
 """The capability that is lacking if no engine answers: then nothing is held."""
 
+_SHARED = "their Unix sockets answer no job, their FIFOs do"
 CONTAINER: Mechanisms = {
     **PLAIN,
-    "wall_time": ("deadline", "the container is killed at the deadline", Mechanism.DEADLINE),
+    "wall_time": ("deadline", "at the deadline the engine kills the container, and we all seen in its control group",
+                  Mechanism.DEADLINE),
     "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the container by its control group's account",
                  Mechanism.RLIMIT, Mechanism.WATCHDOG),
     "memory": ("cgroup", "of all its processes and of what it writes; no swap", Mechanism.CGROUP),
@@ -33,9 +35,9 @@ CONTAINER: Mechanisms = {
     "disk": ("tmpfs", "what can be written lies in memory and is as large as that", Mechanism.MOUNT_NAMESPACE),
     "cpu_share": ("cgroup", "a share of the processors' time", Mechanism.CGROUP),
     "network": ("network namespace", "empty but for its own loopback", Mechanism.NETWORK_NAMESPACE),
-    "readable_paths": ("mount namespace", "shown read-only; of the host nothing else is there but the workspace",
+    "readable_paths": ("mount namespace", f"shown read-only; beside them only the workspace is there; {_SHARED}",
                        Mechanism.MOUNT_NAMESPACE),
-    "writable_paths": ("mount namespace", "shown writable; the workspace too, where it lies in one of them",
+    "writable_paths": ("mount namespace", f"shown writable; the workspace too, where it lies in one of them; {_SHARED}",
                        Mechanism.MOUNT_NAMESPACE),
     "hidden_paths": ("mount namespace", "empty, or absent; whoever runs while one comes or is exchanged can see it",
                      Mechanism.MOUNT_NAMESPACE),
@@ -68,6 +70,7 @@ def lacks_of_level(policy: SandboxPolicy, asked: Mapping[str, object]) -> list[L
                           fix="leave network away, or use isolation process or strict"))  # fmt: skip
     if policy.disk_bytes is not None and policy.writable_paths:
         found.append(Lack(capability="disk", missing="a limit for what is written on the host itself", fix=FIX))
+    found += showing.lacks(policy)
     if job_spec.is_gvisor(runtime()):
         found.append(Lack(capability="pids", missing="a runtime that counts the job's tasks alone: those of gVisor's "
                           f"kernel are among them, so {job_spec.GVISOR_TASKS} more are let in",

@@ -16,6 +16,7 @@ from ringfence.backends.scratch import place_on
 from ringfence.container import job_spec
 from ringfence.container.hardening import Bind, ContainerSpec
 from ringfence.errors import SetupError, UsageError
+from ringfence.model.limits import disk_in_container
 from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
@@ -42,7 +43,7 @@ class WorkingCopies:
                 raise UsageError(f"{path} lies in a directory that is worked on in a copy, and would be written itself",
                                  hint="leave it out of writable_paths")  # fmt: skip
         self.transaction = transaction
-        self._most = policy.disk_bytes
+        self._most = disk_in_container(policy.disk_bytes, policy.mem_bytes)
         self._places = [transaction.place(base) for base in transaction.bases]
         self._room = LayerRoom(self._places, self._free)
 
@@ -63,11 +64,13 @@ class WorkingCopies:
 
     def enforced(self, table: dict[str, Enforcement]) -> dict[str, Enforcement]:
         entry = own_paths.enforcement(self.transaction, "")
-        if "disk" not in table or not table["disk"].applied:
+        if "disk" in table and not table["disk"].applied:
             return {**table, own_paths.CAPABILITY: entry}
-        details = "what grows in working copies ends the box; in memory no more than that fits"
-        by = (Mechanism.WATCHDOG, Mechanism.MOUNT_NAMESPACE)
-        disk = replace(table["disk"], mechanism="watchdog and tmpfs", by=by, details=details)
+        disk = Enforcement(
+            requested=self._most, applied=True, mechanism="watchdog and tmpfs",
+            details="what grows in working copies ends the box; in memory no more than that fits",
+            by=(Mechanism.WATCHDOG, Mechanism.MOUNT_NAMESPACE),
+        )  # fmt: skip
         return {**table, own_paths.CAPABILITY: entry, "disk": disk}
 
     def give_to_job(self) -> None:
@@ -82,8 +85,6 @@ class WorkingCopies:
 
     def written(self, pids: Sequence[int]) -> int:
         """How much they have grown, if that is more than allowed; 0 if it is not, or is still being added up."""
-        if self._most is None:
-            return 0
         grown = self._room.taken(self._most, lambda: pids)
         return grown if grown > self._most else 0
 
