@@ -671,6 +671,23 @@ def test_old_automatic_checkpoints_go(manager: SandboxManager, monkeypatch: pyte
         assert kept == [mine.checkpoint_id, *done[2:]]
 
 
+def test_old_automatic_checkpoints_go_also_those_from_before_an_attach(
+    manager: SandboxManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ringfence.manager import rollback
+
+    monkeypatch.setattr(rollback, "KEPT_AUTOMATIC", 2)
+    context = manager.create_sandbox(SandboxConfig(isolation_level=IsolationLevel.PROCESS, resource_limits=LIMITS))
+    mine = manager.rollback_system.create_checkpoint(context.sandbox_id, {"automatic": True})
+    done = []
+    for _ in range(4):
+        done.append(manager.run(context, ["true"]).checkpoint_id)
+        manager.detach(context.sandbox_id)
+        context = manager.attach(context.sandbox_id)
+    kept = [each.checkpoint_id for each in manager.rollback_system.list_checkpoints(context.sandbox_id)]
+    assert kept == [mine.checkpoint_id, *done[2:]]
+
+
 def test_checkpoints_can_be_bounded_in_what_they_take(manager: SandboxManager) -> None:
     with manager.sandbox(strict()) as context:
         for _ in range(3):

@@ -81,6 +81,29 @@ def test_progress_comes_and_what_is_cancelled_ends(tmp_path: Path) -> None:
     assert said["kept"]["text"] == "5"
 
 
+def test_a_line_that_is_no_message_is_answered_and_the_server_goes_on(tmp_path: Path) -> None:
+    call = '{"jsonrpc":"2.0","id":%s,"method":"tools/call",'
+    call += '"params":{"name":"run_command","arguments":{"command":"%s"}}}'
+    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": info}),
+        '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+        "{", call % (7, "echo \\ud800"), "", "[]", "null", "[" * 100_000, '{"jsonrpc":"2.0","id":8}',
+        '{"jsonrpc":"1.0","id":"nine","method":"ping"}', call % ('"\\ud800"', "true"),
+        '{"jsonrpc":"2.0","id":10,"method":"ping"}',
+    ]  # fmt: skip
+    environment = framework_environment("mcp") | {"XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run([sys.executable, "-m", "ringfence", "mcp"], env=environment, input="\n".join(lines) + "\n",
+                          capture_output=True, text=True, timeout=900, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    codes = [(each["id"], each["error"]["code"]) for each in said if "error" in each]
+    not_json, no_message = -32700, -32600
+    assert codes == [(None, not_json), (7, no_message), (None, no_message), (None, no_message), (None, not_json),
+                     (None, no_message), ("nine", no_message), (None, no_message)]  # fmt: skip
+    assert {each["id"] for each in said if "result" in each} == {0, 10}
+
+
 @pytest.mark.parametrize("value", [None, "", " "])
 def test_a_variable_that_is_to_be_injected_and_has_no_value_is_refused_at_start_as_by_run(
     value: str | None, tmp_path: Path

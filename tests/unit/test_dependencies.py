@@ -93,7 +93,7 @@ def test_the_hint_holds_for_a_clone_and_for_a_wheel() -> None:
     ("ray", ray_module.ray_module, "ray"),
     ("docker", lambda: sdk.load("unix:///nowhere", "docker"), "docker"),
     ("uvicorn", serve._loaded, "service"),
-    ("mcp", mcp._server_module, "mcp"),
+    ("mcp", mcp._modules, "mcp"),
 ])  # fmt: skip
 def test_a_missing_extra_is_named(
     module: str, ask: Callable[[], object], extra: str, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import ringfence
 from ringfence.backends.background_io import BackgroundStreams
@@ -126,19 +126,19 @@ def _start(module: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[byte
 def dump(confinement: Confinement, stopped: members.Stopped, folder: str) -> list[KeptTree]:
     """Write each process tree of the guest to its own directory below this one; return their facts as plain data."""
     program = criu.find()
-    _refuse_too_large(stopped.members, folder)
+    found = [(root, members.below(root, stopped.members)) for root in members.roots(stopped.members)]
+    _refuse_too_large((tree for _, tree in found), folder)
     trees = []
-    for number, root in enumerate(members.roots(stopped.members)):
-        tree = members.below(root, stopped.members)
+    for number, (root, tree) in enumerate(found):
         _refuse_unkeepable(confinement, tree)
         _dump_tree(confinement, program, root, tree, os.path.join(folder, str(number)))
         trees.append(_described(stopped, root, tree))
     return trees
 
 
-def _refuse_too_large(tree: list[members.Member], folder: str) -> None:
+def _refuse_too_large(trees: Iterable[list[members.Member]], folder: str) -> None:
     """Memory that forked processes share counts once but is written for each: no limit of a sandbox bounds that."""
-    wanted, free = sum(members.private_bytes(member.pid) for member in tree), shutil.disk_usage(folder).free
+    wanted, free = sum(map(members.image_bytes, trees)), shutil.disk_usage(folder).free
     if wanted > free * _MOST_OF_THE_DISK:
         problem = f"their images take {format_size(wanted)}, and {format_size(free)} are free on the disk"
         hint = "end some of them, make room, or leave processes out"

@@ -16,7 +16,7 @@ from ringfence.checkpoint.entry import Entry, Manifest, Seen, from_rows, index_f
 from ringfence.checkpoint.records.documents import Documents, reading
 from ringfence.checkpoint.records.seal import Seal
 from ringfence.checkpoint.tree import FILE_FLAGS, NEW_FILE_FLAGS, Tree
-from ringfence.errors import CheckpointError
+from ringfence.errors import CheckpointError, UsageError
 from ringfence.model.record import record
 
 TYPE_CHECKING = False
@@ -64,6 +64,12 @@ class Moment:
         """How far the first clock was set back in between: for that long it showed times a second time."""
         lost_ns = (self.awake_ns - earlier.awake_ns) - (self.wall_ns - earlier.wall_ns)
         return lost_ns if lost_ns > _INEXACT_NS else 0
+
+
+def refuse_no_size(max_bytes: object) -> None:
+    """Nothing is below NaN or -1, so all checkpoints would go."""
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+        raise UsageError("max_bytes is not a whole number from 0 on", hint="give the bytes that checkpoints may take")
 
 
 class Store:

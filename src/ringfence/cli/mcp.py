@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
     policy = _policy(arguments)
     refuse(backend_for(policy.isolation), policy)  # before an application takes it for ready
     _refuse_unset_variables(policy)
-    server_module = _server_module()
+    server, stdio = _modules()
     registry, sandbox_id = _new_sandbox(policy, arguments.workspace)
     from ringfence.integrations.living.session import Session
 
@@ -64,7 +64,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
         session = Session(policy, kept.transaction, workspace=workspace, keep_question=keep_question)
         try:
-            server_module.build(session, commit=arguments.commit, by_hand=f"ringfence commit {sandbox_id}").run("stdio")
+            by_hand = f"ringfence commit {sandbox_id}"
+            stdio.serve(server.build(session, commit=arguments.commit, by_hand=by_hand))
         finally:
             session.close()
             _leave(kept, workspace)
@@ -86,15 +87,15 @@ def _refuse_unset_variables(policy: SandboxPolicy) -> None:
         secrets_of(rules)
 
 
-def _server_module() -> ModuleType:
+def _modules() -> tuple[ModuleType, ModuleType]:
     try:
-        from ringfence.integrations.mcp import server
+        from ringfence.integrations.mcp import server, stdio
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ringfence"):
             raise
         raise UnavailableError(f"the module {error.name} is not installed", missing=("mcp",),
                                hint=hint_for_extra("mcp")) from error  # fmt: skip
-    return server
+    return server, stdio
 
 
 def _new_sandbox(policy: SandboxPolicy, workspace: str | None) -> tuple[Registry, str]:

@@ -18,7 +18,7 @@ from ringfence.engine import boxed_call
 from ringfence.engine.call_result import call_result
 from ringfence.engine.handle import Handle
 from ringfence.engine.run import traits_of
-from ringfence.errors import LateAttemptError, SandboxError, UsageError
+from ringfence.errors import LateAttemptError, SandboxError, SupervisionError, UsageError
 from ringfence.manager import live_state, permissions, result, snapshots, stored
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext, context_of
@@ -228,11 +228,11 @@ class SandboxManager:
 
     def close(self) -> None:
         """Detach all sandboxes; nothing in them runs any more."""
-        problems = []
+        problems: list[Exception] = []
         for sandbox in self._all() if os.getpid() == self._owner else ():
             try:
                 self.detach(sandbox.context.sandbox_id)
-            except SandboxError as error:
+            except Exception as error:
                 problems.append(error)
         if problems:
             raise problems[0]
@@ -309,7 +309,10 @@ class SandboxManager:
         context = sandbox.context
         _registry_of(sandbox).touch(context.sandbox_id)
         before = self.rollback_system.before_execution(sandbox) if context.config.checkpoint_before_execution else ""
-        outcome, watched = sandbox.run(job, on_output)
+        try:
+            outcome, watched = sandbox.run(job, on_output)
+        except SupervisionError as error:
+            raise self.rollback_system.undo_unseen(sandbox, before, error) from None
         done = result.with_limit(make(outcome, map(str, watched.violations)), watched.violations)
         done = result.with_unheld(done, permissions.unheld(context.config))
         done = replace(done, checkpoint_id=before, resource_usage=watched.used(outcome))

@@ -18,10 +18,10 @@ from typing import Any
 from ringfence.checkpoint import store
 from ringfence.checkpoint.late import late_since
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.errors import LateAttemptError, SandboxError, UsageError
+from ringfence.errors import LateAttemptError, SandboxError, SupervisionError, UsageError
 from ringfence.manager import live_state, snapshots
 from ringfence.manager.result import RollbackResult
-from ringfence.manager.sandbox import Sandbox
+from ringfence.manager.sandbox import AUTOMATIC, Sandbox
 from ringfence.model.outcome import Outcome
 from ringfence.model.record import record
 
@@ -84,6 +84,9 @@ class RollbackSystem:
         sandbox = self._find(sandbox_id)
         state = sandbox.context.state_data if state_data is None else state_data
         kept = {"state": plain_copy(state, "state_data"), "metadata": plain_copy(metadata or {}, "metadata")}
+        return self._created(sandbox, kept, processes=processes)
+
+    def _created(self, sandbox: Sandbox, kept: dict[str, Any], *, processes: bool = False) -> Checkpoint:
         with sandbox.at_rest() if processes else sandbox.locked() as transaction:
             with live_state.taken(sandbox) if processes else nullcontext() as running:
                 kept |= {live_state.KEY: running} if running else {}
@@ -94,13 +97,16 @@ class RollbackSystem:
     def before_execution(self, sandbox: Sandbox) -> str:
         """Sets an automatic checkpoint; only the newest are kept. Returns its id."""
         with sandbox.locked() as transaction:
-            made = self.create_checkpoint(sandbox.context.sandbox_id, {"automatic": True}).checkpoint_id
-            sandbox.automatic.append(made)
-            if len(sandbox.automatic) >= 2 * KEPT_AUTOMATIC:  # many at a time: each deletion looks at all contents
-                for old in sandbox.automatic[:-KEPT_AUTOMATIC]:
+            automatic = sandbox.automatic
+            state = plain_copy(sandbox.context.state_data, "state_data")
+            kept = {"state": state, "metadata": {AUTOMATIC: True}, AUTOMATIC: True}
+            made = self._created(sandbox, kept).checkpoint_id
+            automatic.append(made)
+            if len(automatic) >= 2 * KEPT_AUTOMATIC:  # many at a time: each deletion looks at all contents
+                for old in automatic[:-KEPT_AUTOMATIC]:
                     transaction.delete_checkpoint(old)
                 snapshots.sweep(transaction)
-                del sandbox.automatic[:-KEPT_AUTOMATIC]
+                del automatic[:-KEPT_AUTOMATIC]
         return made
 
     def rollback_to_checkpoint(
@@ -170,15 +176,15 @@ class RollbackSystem:
             live_state.sweep(sandbox, transaction)
             snapshots.sweep(transaction)
             sandbox.known.discard(checkpoint_id)
-            sandbox.automatic = [each for each in sandbox.automatic if each != checkpoint_id]
+            sandbox.automatic[:] = [each for each in sandbox.automatic if each != checkpoint_id]
 
     def collect(self, sandbox_id: str, max_bytes: int) -> list[str]:
         """Delete checkpoints, the oldest first and never the current one, until the rest fits; return those."""
         sandbox = self._find(sandbox_id)
         with sandbox.locked() as transaction:
-            snapshots.sweep(transaction, all_of_them=True)
             deleted = _collected(sandbox, transaction, max_bytes)
-            sandbox.automatic = [each for each in sandbox.automatic if each not in deleted]
+            snapshots.sweep(transaction, all_of_them=True)
+            sandbox.automatic[:] = [each for each in sandbox.automatic if each not in deleted]
         return deleted
 
     def auto_rollback_on_violation(self, sandbox_id: str, violation: str) -> RollbackResult:
@@ -202,6 +208,17 @@ class RollbackSystem:
             return self.auto_rollback_on_violation(sandbox.context.sandbox_id, why)
         except SandboxError as error:  # somebody else has destroyed it meanwhile
             return failed(before, str(error))
+
+    def undo_unseen(self, sandbox: Sandbox, before: str, error: SupervisionError) -> SupervisionError:
+        """Undo an execution that was ended because ringfence lost sight of it; the hint says so."""
+        if before and sandbox.context.config.enable_auto_rollback:
+            try:
+                undone = self.rollback_to_checkpoint(before, processes=False)
+            except SandboxError as gone:  # somebody else has destroyed it meanwhile
+                undone = failed(before, str(gone))
+            told = "rolled back to before it" if undone.success else f"not rolled back: {undone.error}"
+            error.hint = f"{told}; {error.hint}" if error.hint else told
+        return error
 
     def undo_late(self, sandbox: Sandbox, error: LateAttemptError) -> LateAttemptError:
         """Undo the execution that left the process running, as if it had made the attempt itself."""

@@ -14,14 +14,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ringfence.checkpoint.layer import Committed, Rollback
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.box import Box
 from ringfence.engine.handle import Handle
-from ringfence.errors import SandboxError, SetupError, UsageError
+from ringfence.errors import SandboxError, SetupError, SupervisionError, UsageError
 from ringfence.kernel.proc import procfs
 from ringfence.manager.context import SandboxContext
 from ringfence.manager.watched import Watched
@@ -41,6 +42,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.process_images import RestoredTree
 
+AUTOMATIC = "automatic"
+"""What is kept with a checkpoint that no caller asked for."""
 _SIGKILL = 9
 _LOOK_EVERY_S = 0.1
 MAX_LINE_CHARS = 200
@@ -62,12 +65,20 @@ class Sandbox:
         self.policy = policy
         self._box_lock = threading.RLock()
         self._transaction_lock = threading.RLock()
-        self.automatic: list[str] = []
-        """Checkpoints that were made here before executions."""
+        self._automatic: list[str] | None = None
         self.known: set[str] = set()
         """Ids of checkpoints that it has or had."""
         self._box: Box | None = None
         self._gone = False
+
+    @property
+    def automatic(self) -> list[str]:
+        """Checkpoints that were made before executions, the oldest first; also before it was attached here."""
+        with self._transaction_lock:
+            if self._automatic is None:
+                kept = self.transaction.checkpoints()
+                self._automatic = [each.checkpoint_id for each in kept if each.state_data.get(AUTOMATIC) is True]
+            return self._automatic
 
     # ---- the box
 
@@ -137,14 +148,24 @@ class Sandbox:
             box, self._box = self._box, None
             ended = _programs(box)
             try:
-                self.monitor.stop_monitoring(self.context.sandbox_id, standing=True)
-            except UsageError:
-                pass  # the caller has closed the monitor
-            try:
-                box.close()
-            except SandboxError:
-                pass  # what could not be removed is a private directory of the box; it does not affect the sandbox
-            return ended
+                problem = self._last_look()
+            finally:
+                with suppress(SandboxError):  # what is left is a private directory; it does not affect the sandbox
+                    box.close()
+        if problem is not None:
+            text = f"the last look at {self.context.sandbox_id} failed: {problem!r:.200}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return ended
+
+    def _last_look(self) -> Exception | None:
+        """What a callback of the monitor raised at it; a box is closed all the same."""
+        try:
+            self.monitor.stop_monitoring(self.context.sandbox_id, standing=True)
+        except UsageError:
+            pass  # the caller has closed the monitor
+        except Exception as error:
+            return error
+        return None
 
     def programs(self) -> tuple[str, ...]:
         """What runs in the box."""
@@ -161,15 +182,14 @@ class Sandbox:
             if self._gone:
                 return
             self._gone = True
-            self.close_box()
-            if os.name == "nt":
-                self.transaction.close()  # on that system nothing that is open can be moved or removed
             try:
+                self.close_box()
+                if os.name == "nt":
+                    self.transaction.close()  # on that system nothing that is open can be moved or removed
                 if remove is not None:
                     remove()
             finally:
-                if os.name != "nt":
-                    self.transaction.close()
+                self.transaction.close()
 
     @contextmanager
     def locked(self) -> Iterator[Transaction]:
@@ -199,6 +219,7 @@ class Sandbox:
                 box = self.box()
                 counted = box.counts_operations
                 watched = Watched(self.monitor, self.context, counted=counted)
+                self._check_sight(box, watched)
                 try:
                     most = operations if counted else None
                     return box.start(job, on_output=on_output, operations=most), box, watched
@@ -215,28 +236,47 @@ class Sandbox:
         most = None if most == _ANY_NUMBER else most
         handle, box, watched = self._start(job, on_output, most)
         try:
-            ended = self._to_its_end(handle, watched)
+            ended = self._to_its_end(handle, box, watched)
             if handle.entered or not box.ended:
                 return ended
         except SetupError as error:
             if error.step not in _BOX_GONE:
                 raise
         self.close_box(box)  # the box had ended when the job arrived
-        handle, _, watched = self._start(job, on_output, most)
-        return self._to_its_end(handle, watched)
+        handle, box, watched = self._start(job, on_output, most)
+        return self._to_its_end(handle, box, watched)
 
-    def _to_its_end(self, handle: Handle, watched: Watched) -> tuple[Outcome, Watched]:
+    def _to_its_end(self, handle: Handle, box: Box, watched: Watched) -> tuple[Outcome, Watched]:
         try:
             while not handle.done:
                 handle.join(_LOOK_EVERY_S)
                 if watched.is_over():
                     handle.signal(_SIGKILL)
-            watched.is_over(whole=True, told=handle.operations)
+                if not handle.done:
+                    self._check_sight(box, watched)
+            for _ in range(_TRIES):
+                watched.is_over(whole=True, told=handle.operations)
+                if watched.problem is None:
+                    break
+            self._check_sight(box, watched, anything=True)
             return handle.wait(), watched
         except BaseException:
             handle.signal(_SIGKILL)
             handle.join()
             raise
+
+    def _check_sight(self, box: Box, watched: Watched, *, anything: bool = False) -> None:
+        """End all that runs, with an error, if the monitor is lost: two of the limits hold by it alone. ``anything``:
+        also if just the last look failed. Nobody looks at a box that was closed, and nothing runs in it."""
+        lost = watched.is_lost or (anything and watched.problem is not None)
+        if not lost or self._box is not box:
+            return
+        self.close_box(box)
+        raise SupervisionError(
+            f"the monitor of {self.context.sandbox_id} is lost, so no limit of processor and network holds, and what "
+            f"ran was ended: {watched.problem}",
+            hint="leave manager.monitor open; the next execution has a new box, which is monitored anew",
+        )
 
     # ---- the transaction
 

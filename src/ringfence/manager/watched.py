@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.errors import SandboxError
+from ringfence.errors import SandboxError, UsageError
 from ringfence.manager.context import SandboxContext
 from ringfence.manager.result import limits_reached
 from ringfence.model.outcome import Outcome
@@ -11,6 +11,8 @@ from ringfence.monitor.resource_monitor import ResourceMonitor
 from ringfence.monitor.violations import MIB, Violation
 
 OPERATIONS = "max_file_operations"
+_MOST_FAILED = 10
+"""Looks in a row. One may fail, but where none succeeds no limit holds."""
 
 
 class Watched:
@@ -28,6 +30,10 @@ class Watched:
         self._before: ResourceUsage | None = None
         """Used up to the first look that succeeded; that is not charged to this execution."""
         self._last: ResourceUsage | None = None
+        self.problem: SandboxError | None = None
+        """Why the last look failed; None: it did not."""
+        self._failed = 0
+        """Looks in a row that failed."""
         self._look(whole=True)
 
     def _look(self, *, whole: bool) -> None:
@@ -37,8 +43,11 @@ class Watched:
                 self._monitor.sample(sandbox_id, standing=True)
             usage = self._monitor.get_usage(sandbox_id, standing=True)
             self.violations = self._monitor.violations(sandbox_id, standing=True)
-        except SandboxError:
-            return  # the box is gone, and with it what could be looked at
+        except SandboxError as error:  # also when the box is gone, and with it what could be looked at
+            self.problem = error
+            self._failed += 1
+            return
+        self.problem, self._failed = None, 0
         self._before = self._before or usage
         self._last = usage
 
@@ -53,6 +62,11 @@ class Watched:
             text = f"file operations: {count}, limit {limit}"
             self.violations.append(Violation(name=OPERATIONS, limit=limit, measured=count, since=0.0, text=text))
         return bool(self.violations)
+
+    @property
+    def is_lost(self) -> bool:
+        """Nothing sees any more whether it passes a limit: it is no longer monitored, or all looks fail."""
+        return isinstance(self.problem, UsageError) or self._failed >= _MOST_FAILED
 
     def _operations(self) -> int:
         """As reported by the leader, or seen."""

@@ -21,6 +21,7 @@ from ringfence.monitor.sample import History, Sample
 from ringfence.monitor.source import Source, offered
 from ringfence.monitor.violations import KIB, MIB, Judge, Violation, checked_times
 
+_FEWEST_SAMPLES = 2
 OnViolation = Callable[[str, Violation], None]
 OnSample = Callable[[str, Sample], None]
 
@@ -34,7 +35,7 @@ class _Watch:
         self.due_s = 0.0
         """Not looked at before this time."""
         self.ended = False
-        self.problem: Exception | None = None
+        self.problem: BaseException | None = None
         """What went wrong on the monitor's thread; the next caller is told."""
         self._meter = meter
         self._judge = judge
@@ -110,6 +111,10 @@ class ResourceMonitor:
         thread; they may call the monitor."""
         if not is_figure(interval_s) or not 0.001 <= interval_s <= 3600:
             raise UsageError(f"an interval of {shown_figure(interval_s)} s is not from 1 ms to an hour")
+        if not is_figure(deep_every_s):
+            raise UsageError(f"deep_every_s: {shown_figure(deep_every_s)} is not a number of seconds from 0 on")
+        if not is_figure(history_samples) or not isinstance(history_samples, int) or history_samples < _FEWEST_SAMPLES:
+            raise UsageError(f"history_samples: {shown_figure(history_samples)} is not a whole number from 2 on")
         self.interval_s = interval_s
         self._over_for_s = checked_times(over_for_s)
         self._deep_every_s = deep_every_s
@@ -151,12 +156,12 @@ class ResourceMonitor:
             raise UsageError(f"{sandbox_id} is monitored already", hint="stop_monitoring it first")
         try:
             self._tell(sandbox_id, watch, watch.look(whole=True))
+            self._ensure_thread()
         except BaseException:
             with self._lock:
                 watches.pop(sandbox_id, None)
             watch.close()
             raise
-        self._ensure_thread()
 
     def _found(self, sandbox_id: str) -> Source:
         source = self._find_source(sandbox_id) if self._find_source else offered(sandbox_id)
@@ -223,13 +228,18 @@ class ResourceMonitor:
             return list(dict.fromkeys((*self._watches, *self._standing)))
 
     def close(self) -> None:
-        """Stop monitoring all sandboxes."""
+        """Stop monitoring all sandboxes; what callbacks raised comes after that, the first of it."""
+        problems: list[Exception] = []
         for sandbox_id in self.monitored():
             for standing in (False, True):
                 try:
                     self.stop_monitoring(sandbox_id, standing=standing)
                 except UsageError:
                     continue  # there is no such sandbox, or another thread was faster
+                except Exception as error:
+                    problems.append(error)
+        if problems:
+            raise problems[0]
 
     def __enter__(self) -> ResourceMonitor:
         return self
@@ -253,6 +263,7 @@ class ResourceMonitor:
         if watch.problem is not None:
             problem, watch.problem = watch.problem, None
             raise _unseen(sandbox_id, problem) from problem
+        self._ensure_thread()
         return watch
 
     def _tell(self, sandbox_id: str, watch: _Watch, new: list[Violation]) -> None:
@@ -263,13 +274,19 @@ class ResourceMonitor:
                 self._on_violation(sandbox_id, violation)
 
     def _ensure_thread(self) -> None:
+        """Limits hold only while somebody looks: a thread that has died has a successor."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return
             # By a weak reference: a monitor that nobody holds any more must end with its thread.
             mine = weakref.ref(self)
-            self._thread = threading.Thread(target=_run, args=(mine,), name="ringfence-monitor", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=_run, args=(mine,), name="ringfence-monitor", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                hint = "raise the limit of processes of this user"
+                raise SupervisionError(f"nothing looks at the sandboxes: {error}", hint=hint) from error
+            self._thread = thread
 
     def _look_at_all(self) -> float | None:
         """The seconds until the next look; None: there is nothing left to look at, and the thread ends."""
@@ -286,13 +303,13 @@ class ResourceMonitor:
                 new = watch.look()
                 if new or self._on_sample is not None:
                     self._tell(sandbox_id, watch, new)
-            except Exception as error:  # raised by a source or a callback: the others must still be looked at
+            except BaseException as error:  # of a source or a callback, also sys.exit: the others are still looked at
                 watch.problem = error
         return max(0.0, begun_s + self.interval_s - time.monotonic())
 
 
-def _unseen(sandbox_id: str, problem: Exception) -> SupervisionError:
-    return SupervisionError(f"{sandbox_id} could not be looked at: {problem}")
+def _unseen(sandbox_id: str, problem: BaseException) -> SupervisionError:
+    return SupervisionError(f"{sandbox_id} could not be looked at: {str(problem) or type(problem).__name__}")
 
 
 def _unknown(sandbox_id: str) -> UsageError:

@@ -535,6 +535,11 @@ def test_images_that_were_changed_are_not_restored_and_nothing_is(
     assert manager._find(context.sandbox_id).programs() == ()
 
 
+UNNAMED = {
+    "shared": "import mmap; held = mmap.mmap(-1, 40 << 20); held.write(os.urandom(40 << 20))",
+    "memory": "held = os.memfd_create('a'); os.write(held, os.urandom(40 << 20))",
+    "removed": "held = open('gone', 'wb'); held.write(os.urandom(40 << 20)); os.fsync(held); os.unlink('gone')",
+}
 FORKS = """
 import os, time
 data = os.urandom(1 << 20) * 4
@@ -560,6 +565,21 @@ def test_images_that_would_fill_the_disk_are_refused_before_anything_is_written(
     assert os.listdir(os.path.join(context.folder, live_state.FOLDER)) == []
     monkeypatch.undo()
     assert checkpoint(manager, context)
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_so_are_those_with_memory_and_files_that_have_no_name(
+    manager: SandboxManager, context: SandboxContext, repo: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    wait = r"print('a\nb\nc', flush=True); time.sleep(600)"
+    (repo / "unnamed.py").write_text(f"import os, time; {UNNAMED[kind]}; os.fork(); {wait}")
+    start(manager, context, "unnamed.py")
+    usage = shutil.disk_usage(repo)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=75 << 20))
+    with pytest.raises(CheckpointError, match="are free on the disk"):
+        checkpoint(manager, context)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=200 << 20))
+    assert checkpoint(manager, context), "what both hold is written once"
 
 
 def test_a_restore_that_fails_leaves_the_files_rolled_back_and_says_so(

@@ -278,3 +278,52 @@ def test_a_source_that_fails_is_told_of_and_stops_no_other() -> None:
 def test_an_interval_that_is_none_is_refused(wrong: float) -> None:
     with pytest.raises(UsageError, match="interval"):
         ResourceMonitor(interval_s=wrong)
+
+
+def test_a_callback_that_exits_ends_no_thread_and_is_told_of() -> None:
+    def leave(*_: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise SystemExit(1)
+
+    with ResourceMonitor(interval_s=0.001, on_sample=leave) as monitor:
+        monitor.start_monitoring("one", FREE, Source())
+        (thread,) = _threads()
+        with pytest.raises(SupervisionError, match="could not be looked at: 1"):
+            eventually(lambda: monitor.get_usage("one") is None)
+        assert _threads() == [thread]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_died_has_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ResourceMonitor(interval_s=0.001) as monitor:
+        with monkeypatch.context() as broken:
+            broken.setattr(ResourceMonitor, "_look_at_all", lambda _: _on_fire())
+            monitor.start_monitoring("one", FREE, Source())
+            eventually(lambda: not _threads())
+        counted = len(monitor.history("one"))
+        eventually(lambda: len(monitor.history("one")) > counted)
+
+
+def test_without_a_thread_nothing_is_monitored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with ResourceMonitor() as monitor:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", none_left)
+            with pytest.raises(SupervisionError, match="nothing looks at the sandboxes"):
+                monitor.start_monitoring("one", FREE, Source())
+        assert monitor.monitored() == []
+        monitor.start_monitoring("one", FREE, Source())
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf"), None, "1", True, 10**400])
+def test_how_often_a_tree_is_walked_is_a_number(wrong: float) -> None:
+    with pytest.raises(UsageError, match="deep_every_s"):
+        ResourceMonitor(deep_every_s=wrong)
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, 1, 2.5, float("nan"), None, "9", True, 10**400])
+def test_how_many_samples_are_kept_is_a_whole_number(wrong: int) -> None:
+    with pytest.raises(UsageError, match="history_samples"):
+        ResourceMonitor(history_samples=wrong)

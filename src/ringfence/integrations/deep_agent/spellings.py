@@ -19,6 +19,12 @@ _BETWEEN = re.compile(r"""[\s\0"'`=(),;|&\[\]{}@!]+|:(?=/(?!/))""")
 _FILE_ADDRESS = re.compile(r"file:/*", re.IGNORECASE)
 
 
+# Each alternative ends at the next sign that could begin one, so no part of a text is gone through twice.
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^{}\ud800-\udfff]*)\})" + (r"|%([^%$]+)%" if os.name == "nt" else ""), re.ASCII)
+_MOST_EXPANDED = 1 << 16
+"""Characters that variables may bring into one text; no system opens a path of that length."""
+
+
 def paths_in(text: str) -> Iterator[str]:
     """What a text may mean as a whole, line by line and word by word, in each spelling."""
     for line in dict.fromkeys((text, *text.splitlines())):
@@ -43,11 +49,24 @@ def _spelled(text: str) -> Iterator[str]:
 
 def _forms(text: str) -> Iterator[str]:
     for decoded in _unquoted(text):
-        for form in (decoded, os.path.expandvars(decoded)):
+        for form in (decoded, _expanded(decoded)):
             yield form
             yield _with_slashes(form)
             if not form.isascii():
                 yield _with_slashes(fold(form))
+
+
+def _expanded(text: str) -> str:
+    """As ``os.path.expandvars``, whose time grows with the square of the text."""
+    room = _MOST_EXPANDED
+
+    def value(found: re.Match[str]) -> str:
+        nonlocal room
+        known = os.environ.get(next(filter(None, found.groups()), ""), "")
+        room -= len(known)
+        return known if known and room >= 0 else found[0]
+
+    return _VARIABLE.sub(value, text) if "$" in text or os.name == "nt" else text
 
 
 def _with_slashes(text: str) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import sys
 import time
 from collections.abc import Iterable, Mapping
 
 from ringfence.errors import CheckpointError
-from ringfence.kernel.proc import procfs
+from ringfence.kernel.proc import held_files, procfs
 from ringfence.model.record import record
 
 _PATIENCE_S = 10.0
@@ -220,7 +221,31 @@ def _mapped(pid: int) -> list[str]:
         return []
 
 
-def private_bytes(pid: int) -> int:
+def image_bytes(tree: Iterable[Member]) -> int:
+    """What the images of one tree take on a disk."""
+    pids = [member.pid for member in tree]
+    return sum(map(_private_bytes, pids)) + _unnamed_bytes(pids)
+
+
+def _unnamed_bytes(tree: Iterable[int]) -> int:
+    """Shared memory, files in memory and removed files, by a mapping or a descriptor: CRIU writes each once for a tree.
+    On an overlay a mapping names another device than a descriptor does, so they are told apart by number and size."""
+    found = set()
+    for pid in tree:
+        for name in (*(f"fd/{each}" for each in _descriptors(pid)), *_mapped(pid)):
+            path = f"/proc/{pid}/{name}"
+            if not _link(path).endswith(" (deleted)"):
+                continue
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # closed meanwhile
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                found.add((status.st_ino, status.st_blocks))
+    return sum(blocks for _, blocks in found) * held_files.BLOCK_BYTES
+
+
+def _private_bytes(pid: int) -> int:
     """Memory of its own as CRIU writes it: pages that it shares with its parent since a fork are written for both."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
