@@ -213,3 +213,18 @@ def test_a_replaced_worker_finds_what_the_first_one_found(tmp_path: Path, monkey
     told = {test["test"]: test["outcome"] for test in result["tests"]}
     assert told == {"test_k.py::test_kills_itself": "failed", "test_k.py::test_ok": "passed"}, result["stdout"]
     assert (result["status"], result["rc"]) == ("FAILED", 1)
+
+
+def test_a_copy_of_pytest_that_a_test_forks_reports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = (
+        "import os\n"
+        "def test_forks():\n child = os.fork()\n"
+        " if child: os.waitpid(child, 0)\n else: assert False, 'it goes on in pytest'\n"
+        "def test_after_it(): pass\n"
+    )
+    (tmp_path / "test_f.py").write_text(body)
+    result = run_pytests_v2(["test_f.py"], PLENTY)
+    told = [(test["test"], test["outcome"]) for test in result["tests"]]
+    assert told == [("test_f.py::test_forks", "passed"), ("test_f.py::test_after_it", "passed")], result["stdout"]
+    assert (result["status"], result["rc"]) == ("OK", 0)

@@ -44,6 +44,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UnavailableError("the service needs Linux or macOS", missing=("Linux",), hint="run it on Linux")
     if arguments.new_token:
         return _new_token(arguments)
+    if arguments.tokens == "":
+        raise UsageError("--tokens: the name of the file is empty", hint="for a service without tokens leave it out")
     settings = read_settings(arguments.config) if arguments.config else Settings()
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port: {arguments.port} is not a port")

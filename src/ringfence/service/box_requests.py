@@ -9,7 +9,7 @@ from ringfence.checkpoint.transaction import Transaction
 from ringfence.client.wire import shown, to_bytes
 from ringfence.errors import UsageError
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel, disk_rule, format_size
+from ringfence.model.limits import IsolationLevel, disk_in_container, disk_rule, format_size
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service.answer import Answer, Ask, Refused, not_found
 from ringfence.service.boxes import KeptBox
@@ -266,8 +266,8 @@ def refuse_checkpoint(transaction: Transaction, policy: SandboxPolicy) -> None:
 
 def _disk_bytes(policy: SandboxPolicy) -> int | None:
     """What a job may write, even if the policy does not say; None: not limited."""
-    if policy.disk_bytes is None and policy.isolation is IsolationLevel.CONTAINER:
-        return policy.mem_bytes // 2
+    if policy.isolation is IsolationLevel.CONTAINER:
+        return disk_in_container(policy.disk_bytes, policy.mem_bytes)
     return disk_rule(policy.disk_bytes, policy.isolation)
 
 

@@ -21,4 +21,21 @@ def json_text(value: object) -> str:
         return printed.json_text(value, indent=None)
 
 
+def json_in_steps(value: object) -> str:
+    """The same for a thread, where texts may be megabytes long: the encoder lets nobody else run until it is through
+    with one."""
+    if isinstance(value, Written):
+        return value
+    if isinstance(value, str) and len(value) > STEP_CHARS:
+        steps = range(0, len(value), STEP_CHARS)
+        return f'"{"".join([json_text(value[begin : begin + STEP_CHARS])[1:-1] for begin in steps])}"'
+    if isinstance(value, list | tuple) and len(value) > STEP_VALUES:
+        steps = range(0, len(value), STEP_VALUES)
+        return f"[{','.join([json_text(value[begin : begin + STEP_VALUES])[1:-1] for begin in steps])}]"
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return f"{{{','.join([f'{json_text(name)}:{json_in_steps(each)}' for name, each in value.items()])}}}"
+    return json_text(value)
+
+
+STEP_CHARS, STEP_VALUES = 64 << 10, 256
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

@@ -15,14 +15,16 @@ from ringfence.client.wire import from_bytes, shown
 from ringfence.engine.supervision import Listeners
 from ringfence.errors import UsageError
 from ringfence.model.events import Event, EventKind
+from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service import store as stored
 from ringfence.service.admission import Full, Place
 from ringfence.service.event_log import EventLog
-from ringfence.service.json_text import Written, json_text
+from ringfence.service.json_text import Written, json_in_steps, json_text
 from ringfence.service.tokens import Tenant
 from ringfence.service.work import Work
 
+_LARGE_BYTES, _MANY = 256 << 10, 1000
 _MOST_KEYS = 1_000_000
 QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST = "queued", "running", "ended", "failed", "cancelled", "lost"
 STATES = (QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST)
@@ -43,6 +45,9 @@ class Run:
 
     kept_bytes = 0
     """The part of its memory, once it is over, whose size a client or the program chose."""
+
+    is_large = False
+    """It becomes text in a thread."""
 
     def __init__(
         self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: Place | None,
@@ -79,6 +84,10 @@ class Run:
         self.key: tuple[str, str] | None = None
         """What ``Keys`` knows it by, where its client gave a key."""
 
+    def weigh(self, outcome: Outcome) -> None:
+        texts = (outcome.stdout, outcome.stderr, outcome.message or b"")
+        self.is_large = sum(map(len, texts)) > _LARGE_BYTES or len(outcome.events) + len(outcome.changes) > _MANY
+
     def summary(self) -> dict[str, object]:
         """What a list shows."""
         outcome = self.outcome or {}
@@ -104,11 +113,11 @@ class Run:
             return lambda: f'{text[:-1]},"bundle_document":{bundle},"key":{key}}}'
         spec = {"spec": self.spec} if self.state == QUEUED else {}  # one that has begun is not begun again
         told = {**self.whole(), "key": self.key, **spec}
-        return lambda: json_text(told)
+        return lambda: json_in_steps(told)
 
-    def settle(self) -> None:
-        """It has ended: drop what nobody asks for any more."""
-        self.text = Written(json_text(self.whole()))
+    def settle(self, text: str) -> None:
+        """It has ended, and this is its document: drop what nobody asks for any more."""
+        self.text = Written(text)
         outcome = self.outcome or {}
         self.outcome = {name: outcome.get(name) for name in ("status", "rc", "reason")} if self.outcome else None
         self.work, self.begun, self.place, self.spec = None, None, None, {}

@@ -120,8 +120,7 @@ class RunRequests:
 
     async def list_runs(self, ask: Ask) -> Answer:
         most = ask.query.get("most", _LISTED)
-        found = [run.summary() for run, _ in zip(self._service.runs.seen_by(ask.tenant), range(most), strict=False)]
-        return Answer(json={"runs": found})
+        return Answer(json={"runs": await self._service.runs.listed(ask.tenant, most)})
 
     async def read_run(self, ask: Ask) -> Answer:
         run = self._service.runs.find(ask.tenant, ask.path["run"])
@@ -137,9 +136,14 @@ class RunRequests:
 
     async def end_run(self, ask: Ask) -> Answer:
         """End it; one that has ended is forgotten."""
-        run = self._found(ask)
+        runs = self._service.runs
+        run = runs.find(ask.tenant, ask.path["run"])
+        if run is None:
+            if not await runs.forget_stored(ask.tenant, ask.path["run"]):
+                raise not_found("run")
+            return Answer(status=204)
         if run.state in OVER:
-            await self._service.runs.forget(run)
+            await runs.forget(run)
             return Answer(status=204)
         self._service.runs.kill(run)
         return Answer(status=202, json=run.document())

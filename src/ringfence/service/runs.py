@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 import time
 from collections import OrderedDict
@@ -24,20 +25,8 @@ from ringfence.service import store as stored
 from ringfence.service.admission import Admission, Full
 from ringfence.service.event_log import Feed
 from ringfence.service.figures import Figures
-from ringfence.service.json_text import Written, json_text
-from ringfence.service.run import (
-    CANCELLED,
-    ENDED,
-    FAILED,
-    LOST,
-    OVER,
-    QUEUED,
-    RUNNING,
-    Kept,
-    Keys,
-    Run,
-    is_attempt,
-)
+from ringfence.service.json_text import Written, json_in_steps, json_text
+from ringfence.service.run import CANCELLED, ENDED, FAILED, LOST, OVER, QUEUED, RUNNING, Kept, Keys, Run, is_attempt
 from ringfence.service.tokens import Tenant
 from ringfence.service.work import Work
 
@@ -50,6 +39,9 @@ _LEAST_KEPT_BYTES = 32 << 20
 """Of each, however many there are."""
 _OWN_FIELDS = ("spec", "bundle_document", "key")
 """Of a document: for the service alone."""
+_LONG_FIELDS = ("outcome", "error", *_OWN_FIELDS)  # of a document: what no summary has
+_KILLED = "the service was killed while it ran, or before its disk could take the result"
+_NO_ROOM = "there was no room on the disk for its result"
 Sign = Callable[[Outcome, SandboxPolicy, Work, str], dict[str, object]]
 
 
@@ -67,6 +59,8 @@ class Runs:
         self._tenants = tenants
         self._kept: dict[str, Kept] = {}
         """Name of a tenant → its runs that are over."""
+        self._unwritten: dict[str, Run] = {}
+        """Over and promised, and the disk could not take the result."""
         self.feed = Feed()
         """Attempts of all runs."""
         self._loop = asyncio.get_running_loop()
@@ -140,7 +134,8 @@ class Runs:
                 await self._stored(run)
             self._start(run)
         outcome = await self._outcome(run)
-        run.outcome = plain_outcome(outcome)
+        run.weigh(outcome)
+        run.outcome = await self._in_thread(lambda: plain_outcome(outcome)) if run.is_large else plain_outcome(outcome)
         if run.wants_bundle and self._sign is not None:
             await self._signed(run, outcome, self._sign)
         run.state = ENDED  # not before: a client that waits for the end, and the sweep, must find the bundle with it
@@ -172,7 +167,7 @@ class Runs:
         try:
             assert run.work is not None
             signing = functools.partial(sign, outcome, run.policy, run.work, run.id)
-            run.bundle = await self._loop.run_in_executor(None, lambda: Written(json_text(signing())))
+            run.bundle = await self._loop.run_in_executor(None, lambda: Written(json_in_steps(signing())))
         except SandboxError as error:
             assert run.outcome is not None
             run.outcome["bundle_problem"] = shown(str(error))
@@ -185,18 +180,35 @@ class Runs:
         status = str((run.outcome or {}).get("status") or run.state)
         self._figures.add("ringfence_service_runs_total", run.policy_name, status)
         self._figures.add("ringfence_service_run_seconds_total", run.policy_name, amount=used_s or 0.0)
-        run.settle()
+        whole = run.whole()
+        run.settle(await self._in_thread(lambda: json_in_steps(whole)) if run.is_large else json_text(whole))
         if run.promised:
-            try:
-                await self._stored(run)
-            except OSError as error:
-                self._warn("a result could not be written", run, error)
+            await self._keep_promises(run)
         run.log.tell("end", run.text, last=True, size=0)  # it pushes out no output that is still to be sent
         run.kept_bytes = run.log.kept_bytes + len(run.text) + len(run.bundle or "")
         self.keys.note_over(run.tenant.name, run.key)
         run.over.set()
         if run.id in self._known:  # else its client has said that it may be forgotten
             self._keep(run)
+
+    async def _keep_promises(self, *runs: Run) -> None:
+        """Write their results. Where that fails, memory has one until a later try succeeds."""
+        for run in runs:
+            try:
+                await self._stored(run)
+                self._unwritten.pop(run.id, None)
+            except OSError as error:
+                if run.id not in self._unwritten:
+                    self._warn("a result could not be written", run, error)
+                if run.id in self._known:
+                    self._unwritten[run.id] = run
+
+    def _give_up(self, run: Run) -> None:
+        """Its file must not say for ever that it runs. In a thread."""
+        try:
+            self.lose(run.id, {**run.summary(), "outcome": None, "key": run.key}, _NO_ROOM)
+        except OSError:
+            self._store.remove(run.id)
 
     def _warn(self, what: str, run: Run, error: Exception) -> None:
         logging.getLogger("ringfence.service").error(what, exc_info=error, extra={"ringfence": {"run": run.id}})
@@ -232,10 +244,14 @@ class Runs:
         run = self.find(tenant, run_id)
         if run is not None:
             return run.document()
-        found = await self._in_thread(lambda: self._store.read(run_id))
+        return await self._in_thread(lambda: self._read(tenant, run_id))  # type: ignore[no-any-return]
+
+    def _read(self, tenant: Tenant, run_id: str) -> Written | None:
+        """From the disk, in a thread: it may be as large as the program chose."""
+        found = self._store.read(run_id)
         if found is None or not _is_seen(tenant, str(found.get("tenant"))):
             return None
-        return {name: value for name, value in found.items() if name not in _OWN_FIELDS}
+        return Written(json_in_steps({name: value for name, value in found.items() if name not in _OWN_FIELDS}))
 
     async def bundle_of(self, tenant: Tenant, run_id: str) -> dict[str, object] | Written | None:
         run = self.find(tenant, run_id)
@@ -245,8 +261,17 @@ class Runs:
         return found.get("bundle_document") if _is_seen(tenant, str(found.get("tenant"))) else None
 
     def seen_by(self, tenant: Tenant) -> Iterator[Run]:
-        """The newest first."""
+        """Those in memory, the newest first."""
         return (run for run in reversed(self._known.values()) if _is_seen(tenant, run.tenant.name))
+
+    async def listed(self, tenant: Tenant, most: int) -> list[dict[str, Any]]:
+        """Summaries of these, and then of results that only the disk has, the newest first."""
+        found: list[dict[str, Any]] = [run.summary() for run in itertools.islice(self.seen_by(tenant), most)]
+        if len(found) < most:
+            wanted, known = functools.partial(_is_seen, tenant), frozenset(self._known)
+            kept = await self._in_thread(lambda: self._store.newest(most - len(found), wanted, known))
+            found += [{name: value for name, value in each.items() if name not in _LONG_FIELDS} for each in kept]
+        return found
 
     def kill(self, run: Run) -> None:
         """It ends as soon as it can; one that waits never begins."""
@@ -262,7 +287,17 @@ class Runs:
         async with run.writing:
             await self._in_thread(lambda: self._store.remove(run.id))
 
+    async def forget_stored(self, tenant: Tenant, run_id: str) -> bool:
+        """The same of a result that only the disk has; False: there is none that this tenant may see."""
+        owner = self._store.owner_of(run_id)
+        if owner is None or not _is_seen(tenant, owner):
+            return False
+        await self._in_thread(lambda: self._store.remove(run_id))
+        return True
+
     def _drop(self, run: Run) -> None:
+        if self._unwritten.pop(run.id, None) is not None and not run.unwanted:
+            self._writers.submit(self._give_up, run)
         self._known.pop(run.id, None)
         if run.tenant.name in self._kept:
             self._kept[run.tenant.name].forget(run)
@@ -281,9 +316,11 @@ class Runs:
     async def sweep(self, keep_s: float) -> None:
         """Forget what is older than that; called from time to time."""
         living = {run.id for run in self.living()}
+        await self._keep_promises(*self._unwritten.values())
         await self._in_thread(lambda: self._store.sweep(living))
         for run in [run for run in self._known.values() if run.state in OVER]:
             if time.time() - run.ended_s > keep_s:
+                self._unwritten.pop(run.id, None)
                 self._drop(run)
         self.keys.sweep(keep_s)
 
@@ -311,6 +348,7 @@ class Runs:
         left = [run.over.wait() for run in self.living()]
         if left:
             await asyncio.wait([asyncio.create_task(each) for each in left], timeout=30)
+        await self._keep_promises(*self._unwritten.values())
         return waiting
 
     def close(self) -> None:
@@ -339,7 +377,7 @@ class Runs:
         run.id, run.key, run.promised = run_id, document.get("key"), True
         self._known[run_id] = run
 
-    def lose(self, run_id: str, document: dict[str, Any], why: str = "the service was killed while it ran") -> None:
+    def lose(self, run_id: str, document: dict[str, Any], why: str = _KILLED) -> None:
         error = {"type": "SupervisionError", "message": why}
         rest = {name: value for name, value in document.items() if name != "spec"}
         self._store.write(run_id, {**rest, "state": LOST, "error": error})

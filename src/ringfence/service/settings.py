@@ -117,6 +117,8 @@ class Settings:
         """UsageError if it would let in people who must not come in."""
         if self.tokens:
             return self
+        if not isinstance(self.tokens, str):
+            raise UsageError(f"tokens: {self.tokens!r:.80} is no path of a file", hint="for no tokens leave it out")
         if not self.is_loopback:
             raise UsageError(f"{self.host}: without tokens anybody who reaches this address could run programs here",
                              hint="make tokens: ringfence serve --new-token NAME --tokens FILE")  # fmt: skip
@@ -214,6 +216,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _tokens(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is not the path of a file of tokens; without tokens leave this out")
+    return _text(value)
+
+
 def texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError(f"{value!r} is not a list")
@@ -258,7 +266,7 @@ def _workspace(name: str, values: Mapping[str, object]) -> NamedWorkspace:
 
 
 _READERS: dict[str, Callable[[object], object]] = {
-    "host": _text, "port": whole(0, 65535), "names": texts, "tokens": _text, "state": _text,
+    "host": _text, "port": whole(0, 65535), "names": texts, "tokens": _tokens, "state": _text,
     "policies": lambda value: named(value, _policy), "workspaces": lambda value: named(value, _workspace),
     "sandboxes": whole(1, 100_000), "memory_bytes": size, "spare_bytes": size, "queue": whole(0, 1_000_000),
     "body_bytes": size, "results_bytes": size, "idle_s": _seconds, "keep_s": _seconds, "result_s": _seconds,

@@ -7,13 +7,14 @@ is bounded: the oldest results go first, and when promises without a result fill
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from ringfence.errors import UsageError
@@ -28,6 +29,8 @@ OPEN = ("queued", "running")
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 4096
 """What a file takes at least, whatever is in it."""
+_HEAD_BYTES = 256 << 10
+_OUTCOME = b',"outcome":'
 _ENDING = ".json"
 _ELSEWHERE = "choose another directory with --state"
 
@@ -126,6 +129,28 @@ class Store:
         try:
             data, _ = read_regular(self._path(run_id), _MAX_BYTES)
             found = json.loads(data)
+        except (OSError, ValueError, UsageError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def owner_of(self, run_id: str) -> str | None:
+        """Whose result it is; None: there is none, or it is still to come."""
+        with self._lock:
+            owner = self._owner.get(run_id)
+            return owner if owner is not None and run_id in self._held[owner].over else None
+
+    def newest(self, most: int, of: Callable[[str], bool], without: Container[str] = ()) -> list[dict[str, Any]]:
+        """Summaries of results, the newest first. ``of``: whether a tenant's are wanted; ``without``: ids of others."""
+        with self._lock:
+            every = [run_id for tenant, held in self._held.items() if of(tenant) for run_id in held.over]
+        ids = heapq.nlargest(most, (each for each in every if each not in without))
+        return [found for found in map(self._summary, ids) if found is not None]
+
+    def _summary(self, run_id: str) -> dict[str, Any] | None:
+        """What stands before the outcome, which may be large. No text of JSON has a bare quotation mark in it."""
+        try:
+            head, is_there, _ = read_regular(self._path(run_id), _HEAD_BYTES)[0].partition(_OUTCOME)
+            found = json.loads(head + b"}") if is_there else self.read(run_id)
         except (OSError, ValueError, UsageError):
             return None
         return found if isinstance(found, dict) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from ringfence.client.wire import from_bytes, plain_error, read_error, to_bytes
 from ringfence.errors import ConflictError, PolicyError, SandboxError, SetupError, UsageError
 from ringfence.model.events import Event, EventKind
 from ringfence.model.record import field_names
+from ringfence.service import json_text as json_texts
 from ringfence.service.event_log import EventLog, Feed
 from ringfence.service.figures import COUNTERS, Figures
 from ringfence.service.run import is_attempt
@@ -195,6 +197,32 @@ def test_a_run_that_lasts_longer_than_results_are_kept_keeps_its_promise(
     assert store.read(living) is None
 
 
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.lists(inner).map(tuple),
+))  # fmt: skip
+def test_json_in_short_steps_is_the_same(value: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_texts, "STEP_CHARS", 3)
+        patch.setattr(json_texts, "STEP_VALUES", 2)
+        assert json.loads(json_texts.json_in_steps(value)) == json.loads(json_texts.json_text(value))
+
+
+def test_no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    encode = json_texts._encode
+
+    def measured(value: object) -> str:
+        text = encode(value)
+        steps.append(len(text))
+        return text
+
+    monkeypatch.setattr(json_texts, "_encode", measured)
+    value = {"a": ["x"] * 5000, "b": {"c": "y" * (1 << 20), "d": {"base64": "z" * (1 << 20)}}, "e": 1}
+    text = json_texts.json_in_steps(value)
+    assert json.loads(text) == value and max(steps) <= json_texts.STEP_CHARS + 2 and text.isascii()
+
+
 def test_figures_are_as_prometheus_reads_them() -> None:
     figures = Figures()
     figures.add("ringfence_service_runs_total", 'po"licy\n', "OK")
@@ -270,6 +298,23 @@ def test_what_is_no_file_of_tokens_gets_none(tmp_path: Path, text: str) -> None:
     with pytest.raises(PolicyError, match="has a list, tokens"):
         add_token(str(path), "one", ("run",))
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize("value", [[], "", None, {}, ()])
+def test_what_names_no_file_of_tokens_does_not_mean_that_none_is_needed(value: object) -> None:
+    with pytest.raises(PolicyError, match="is not the path of a file of tokens"):
+        from_plain({"tokens": value})
+    if value != "":
+        with pytest.raises(UsageError, match="is no path of a file"):
+            Settings(tokens=value).checked()  # type: ignore[arg-type]
+
+
+def test_an_empty_name_of_a_file_of_tokens_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "_loaded", lambda: pytest.fail("it began"))
+    assert main(["serve", "--tokens", ""]) == 2
+    assert "--tokens: the name of the file is empty" in capsys.readouterr().err
 
 
 def test_a_path_with_a_zero_byte_is_refused_with_its_place() -> None:

@@ -56,9 +56,12 @@ class Reporter:
     def __init__(self, descriptor: int, config: pytest.Config) -> None:
         os.set_inheritable(descriptor, False)
         self.config = config
+        self.owner = os.getpid()
         self.stream = open(descriptor, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
 
     def _tell(self, **record: object) -> None:
+        if os.getpid() != self.owner:
+            return  # a test has forked, and its child goes on in a copy of pytest
         self.stream.write(json.dumps(record) + "\n")
         self.stream.flush()
 
