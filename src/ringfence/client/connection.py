@@ -64,18 +64,19 @@ class Connection:
         given = {**self._headers, **(headers or {})}
         safe = method in ("GET", "PUT", "DELETE") or "idempotency-key" in given
         end = time.monotonic() + self._patience_s
-        tries = 0
+        lost = 0  # connections in a row
         while True:
-            tries += 1
             try:
                 status, told, answer = self._once(method, target, data, given)
             except _LOST as error:
-                if safe and tries < _TRIES:
+                lost += 1
+                if safe and lost < _TRIES:
                     continue
                 raise SupervisionError(f"the connection to the service was lost: {error}") from error
             except (OSError, http.client.HTTPException) as error:
                 raise UnavailableError(f"{self._parts.geturl()}: {error}", missing=("the service",),
                                        hint="start it: ringfence serve") from error  # fmt: skip
+            lost = 0
             if _has_waited(status, told, end):
                 continue
             if status >= 400:

@@ -74,8 +74,6 @@ def spec_of(
     root = replace(root, tripwires=bool(hidden) and wired, on_disk=on_disk,
                    own_network=not networks.is_hosts(policy) and not reuses_network)  # fmt: skip
     numbers = policy.numbers()
-    by_us = {name: value for name, value in numbers.items()
-             if enforced[name].applied and Mechanism.CGROUP not in enforced[name].by}  # fmt: skip
     return Spec(
         root=root,
         scratch=laying.scratch,
@@ -83,7 +81,7 @@ def spec_of(
         writable=policy.writable_paths,
         namespaces=networks.namespaces(policy, with_time=view.has_time_namespaces),
         reuses_network=reuses_network,
-        watched_limits=_UNWATCHED | by_us,
+        watched_limits=_UNWATCHED | _by_us(numbers, enforced),
         visit_limits=_UNWATCHED | {"wall_time": policy.wall_time_s, "cpu_time": policy.cpu_time_s},
         process_limits=_by_rlimit(numbers, enforced),
         profile=filters.profile_name(policy, view.landlock_abi),
@@ -97,6 +95,12 @@ def spec_of(
         shared=view.shared,
         box_scopes=networks.scopes_in_box(policy),
     )
+
+
+def _by_us(numbers: Mapping[str, float], enforced: Mapping[str, Enforcement]) -> dict[str, float]:
+    """The limits that no control group enforces."""
+    return {name: value for name, value in numbers.items()
+            if enforced[name].applied and Mechanism.CGROUP not in enforced[name].by}  # fmt: skip
 
 
 _IN_SCRATCH = ("work", "layer/upper")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import marshal
 import os
 import stat
-from _collections_abc import Callable, Sequence
+from _collections_abc import Callable, Mapping, Sequence
 from struct import pack
 
 from ringfence.kernel.calls.orders import BEGIN, CONFINE, FINISH, IDMAP, NETWORK, PLAN, PREPARE, WAIT, Tables
@@ -67,37 +67,64 @@ def draft_of(
         return None
     trees = sorted(prepare.open_trees)
     numbers = range(_STANDARD, _STANDARD + _KEPT + len(trees) + 1)
-    begin, wait, finish = beginning(groups, len(numbers)), _wait(), _finish(ids)
     settings = request.get("network")
-    network = Table() if settings is None else _network(settings)
-    idmap = _idmap(owner)
+    made = _Made(prepare=prepare.table, begin=beginning(groups, len(numbers)), finish=_finish(ids),
+                 network=Table() if settings is None else _network(settings), idmap=_idmap(owner))  # fmt: skip
     names = [name for name in request["namespaces"] if settings is None or name != "net"]
     places = dict(zip((*(f"{TREE}{name}" for name in trees), _INIT), numbers[_KEPT:], strict=True))
-    own = {**places, **dict(zip(("status", "door", "tally"), numbers[1:4], strict=True))}
-    sources = [int(begin.slots[f"source {number}"]) for number in numbers]
-    plan, plan_slots, plan_labels, _ = _parts(steps[0])
-    confine, confine_slots, confine_labels, _ = _parts(steps[-2])
+    sources = [int(made.begin.slots[f"source {number}"]) for number in numbers]
     tables = Tables(
         flags=namespaces.flags(names) | processes.AS_SIBLING,
-        tables=((prepare.table.compiled(), {}), (begin.compiled(), {sources[-1]: SETUP.init}),
-                (plan, given(plan_slots, own)), (confine, given(confine_slots, own)), (wait.compiled(), {}),
-                (finish.compiled(), {}), (network.compiled(), {}),
-                (idmap.compiled(), {})),
+        tables=made.compiled(steps, {**places, **dict(zip(("status", "door", "tally"), numbers[1:4], strict=True))},
+                             {sources[-1]: SETUP.init}),
         descriptors=(*sources[:_KEPT], -1),
         links=[(int(prepare.tree(name)), source) for name, source in zip(trees, sources[_KEPT:-1], strict=True)],
-        passing=[*_slots(PREPARE, prepare.table, "place", "context"), *_slots(FINISH, finish, "folder", "file"),
-                 *_slots(NETWORK, network, "file"), *_slots(IDMAP, idmap, "folder", "file")],
-        texts=[(PREPARE, -1), *_slots(FINISH, finish, "uid map", "gid map"),
-               *_slots(BEGIN, begin, *(f"group {number}" for number in range(groups)))],
-        child=int(finish.slot("child")),
+        passing=made.passing(),
+        texts=made.texts(groups),
+        child=int(made.finish.slot("child")),
         idmap=int(prepare.table.slots.get(_IDMAP, -1)),
-        mapping=(int(idmap.slot("carrier")), int(idmap.slot("id")), int(idmap.slot("mapped"))),
+        mapping=(int(made.idmap.slot("carrier")), int(made.idmap.slot("id")), int(made.idmap.slot("mapped"))),
         first_id=first_id,
-        network=int(network.slots.get("network", -1)),
+        network=int(made.network.slots.get("network", -1)),
     )  # fmt: skip
-    labels = {BEGIN: begin.labels(), PLAN: plan_labels, CONFINE: confine_labels, WAIT: wait.labels()}
-    told = Told(labels=marshal.dumps(labels), writer=int(begin.slots[f"moved {_STANDARD}"]))
+    told = Told(labels=made.labels(steps), writer=int(made.begin.slots[f"moved {_STANDARD}"]))
     return MakerDraft(tables=tables, told=told) if tables.fits() else None
+
+
+@record(eq=False)
+class _Made:
+    """The tables that are made here; two more are steps of the sandbox's own."""
+
+    prepare: Table
+    begin: Table
+    finish: Table
+    network: Table
+    idmap: Table
+
+    def compiled(
+        self, steps: Sequence[Step], own: Mapping[str, int], begun: Mapping[int, int]
+    ) -> tuple[tuple[bytes, Mapping[int, int]], ...]:
+        """In the order of their numbers. ``own``, ``begun``: what slots of a child and of its beginning hold."""
+        plan, plan_slots, *_ = _parts(steps[0])
+        confine, confine_slots, *_ = _parts(steps[-2])
+        return ((self.prepare.compiled(), {}), (self.begin.compiled(), begun), (plan, given(plan_slots, own)),
+                (confine, given(confine_slots, own)), (_wait().compiled(), {}), (self.finish.compiled(), {}),
+                (self.network.compiled(), {}), (self.idmap.compiled(), {}))  # fmt: skip
+
+    def passing(self) -> list[tuple[int, int]]:
+        """Slots whose descriptors are open for a moment, and closed if a call in between fails."""
+        return [*_slots(PREPARE, self.prepare, "place", "context"), *_slots(FINISH, self.finish, "folder", "file"),
+                *_slots(NETWORK, self.network, "file"), *_slots(IDMAP, self.idmap, "folder", "file")]  # fmt: skip
+
+    def texts(self, groups: int) -> list[tuple[int, int]]:
+        """Where the texts of an order go, in its order."""
+        return [(PREPARE, -1), *_slots(FINISH, self.finish, "uid map", "gid map"),
+                *_slots(BEGIN, self.begin, *(f"group {number}" for number in range(groups)))]  # fmt: skip
+
+    def labels(self, steps: Sequence[Step]) -> bytes:
+        """Packed, those of each table of a child by its number."""
+        own = {PLAN: _parts(steps[0])[2], CONFINE: _parts(steps[-2])[2]}
+        return marshal.dumps({BEGIN: self.begin.labels(), **own, WAIT: _wait().labels()})
 
 
 def _is_plain(steps: Sequence[Step]) -> bool:

@@ -189,10 +189,14 @@ import os, signal
 from ringfence import Pool, SandboxPolicy
 from ringfence.kernel.proc import procfs
 from ringfence.roles import zygote_client
+def name(pid):
+    try:
+        return open(f"/proc/{pid}/comm").read().strip()
+    except OSError:
+        return ""  # it has just ended
 with Pool(SandboxPolicy(isolation="strict"), warm=0) as pool:
     assert pool.run_source("print(1)").ok
     (warden,) = zygote_client._standing.values()
-    name = lambda pid: open(f"/proc/{pid}/comm").read().strip()
     while len(makers := [pid for pid in procfs.children(warden.pid) if name(pid) == "ringfence-fork"]) != 2:
         pass
     for maker in makers:

@@ -219,6 +219,10 @@ def test_a_service_that_says_come_again_at_once_is_not_asked_without_pause(monke
     with _server(full, full, _answer(200, _DOCUMENT)) as (port, _):
         assert _run(port, patience_s=60).ok
     assert waits == [0.1, 0.1]
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
+    with _server(full, full, half, half, full, half, _answer(200, _DOCUMENT)) as (port, asked):  # nor given up
+        assert _run(port, patience_s=60).ok
+    assert len(asked) == 7
 
 
 # ---- streams of events
