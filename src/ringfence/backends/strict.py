@@ -31,7 +31,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.sandbox import hiding, host, networks, showing
 from ringfence.sandbox import root as rootfs
-from ringfence.sandbox.hidden import HiddenPaths
+from ringfence.sandbox.hidden import NOTHING, HiddenPaths
 from ringfence.sandbox.spec import Spec, spec_of
 from ringfence.sandbox.strict_plan import heard, plan_of, template_of, visit_of, wall
 from ringfence.sandbox.view import USER, look
@@ -78,7 +78,8 @@ class StrictBackend:
 
     def _lacks_in_namespaces(self, policy: SandboxPolicy, hidden: HiddenPaths) -> tuple[Lack, ...]:
         missing = [*tables.beyond_hard_limits(policy), *networks.lacks(policy), *groups.lacks(policy)]
-        missing += [*hiding.lacks(policy, hidden), *showing.lacks(policy)]
+        if showing.names_paths(policy):
+            missing += [*hiding.lacks(policy, hidden), *showing.lacks(policy)]
         return tuple(missing)
 
     def open(self, policy: SandboxPolicy) -> Box:
@@ -94,20 +95,19 @@ class StrictBackend:
     def _look(self, policy: SandboxPolicy) -> tuple[tuple[str, str] | None, HiddenPaths, tuple[Lack, ...]]:
         """What prevents namespaces, what is hidden, what is lacking. Never cached: a link on the way of a hidden path
         may lead elsewhere the next time."""
-        showing.refuse_absent(policy)
-        showing.refuse_places(policy)
+        names_paths, on_linux = showing.names_paths(policy), _is_linux()
+        if names_paths:
+            showing.refuse_absent(policy)
+            showing.refuse_places(policy)
         # If they are taken away meanwhile, the clone fails.
-        blocked = self._blocked.find(None, host.user_namespaces_blocked) if _is_linux() else None
+        blocked = self._blocked.find(None, host.user_namespaces_blocked) if on_linux else None
         if blocked:
             for name in ("shown_at", "root"):
                 if getattr(policy, name):
                     raise UnavailableError(f"{name} requires namespaces: {blocked[0]}", fixes=(blocked[1],))
-            return blocked, HiddenPaths(()), ()
-        hidden = hiding.hidden_by(policy)
-        placed = (*policy.shown_at, *policy.shown_at.values())
-        named = {"readable_paths": policy.readable_paths, "writable_paths": policy.writable_paths, "shown_at": placed}
-        hiding.refuse_covered(hidden, **named)
-        return None, hidden, self._lacks_in_namespaces(policy, hidden) if _is_linux() else self.lacks(policy)
+            return blocked, NOTHING, ()
+        hidden = hiding.looked_up(policy) if names_paths else NOTHING
+        return None, hidden, self._lacks_in_namespaces(policy, hidden) if on_linux else self.lacks(policy)
 
 
 _ELSEWHERE = "run on Linux, or use isolation process (--isolation process)"

@@ -26,10 +26,14 @@ _keys: dict[str, bytes] = {}
 
 def state_folder() -> str:
     """Its path; a relative ``XDG_STATE_HOME`` is ignored, as that standard says."""
+    return _named() or _usual()
+
+
+def _named() -> str:
+    """The one that the variable names; empty: none."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        return _usual()
-    return os.path.join(absolute(state), _NAME)  # records are sealed for the place that they lie in
+    # Records are sealed for the place that they lie in.
+    return os.path.join(absolute(state), _NAME) if os.path.isabs(state) else ""
 
 
 def _usual() -> str:
@@ -60,13 +64,14 @@ def own_stamp() -> tuple[object, ...]:
 
 def _state_folders() -> list[str]:
     """This directory, and the usual one if it exists: other programs of the same user use it."""
-    found: list[str] = []
+    named = _named()
     try:
-        found.append(state_folder())
         usual = _usual()
     except UsageError:  # there is no home
-        return found
-    return [*found, usual] if usual != found[0] and os.path.lexists(usual) else found
+        return [named] if named else []
+    if named in ("", usual):
+        return [usual]
+    return [named, usual] if os.path.lexists(usual) else [named]
 
 
 def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:

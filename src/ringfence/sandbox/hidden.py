@@ -46,3 +46,6 @@ class HiddenPaths:
         """The directory itself if it is hidden, and those below it."""
         own = [folder] if folder in self._set else []
         return own + [f"{folder.rstrip('/')}/{name}" for name in self.below(folder)]
+
+
+NOTHING = HiddenPaths()

@@ -31,6 +31,14 @@ def details_of(root_spec: RootSpec) -> str:
     return f"absent; attempts are recorded by {recorder}" if root_spec.hidden else "absent"
 
 
+def looked_up(policy: SandboxPolicy) -> HiddenPaths:
+    """What is hidden; PolicyError if the policy also shows some of it by name."""
+    hidden = hidden_by(policy)
+    placed = (*policy.shown_at, *policy.shown_at.values())
+    refuse_covered(hidden, readable_paths=policy.readable_paths, writable_paths=policy.writable_paths, shown_at=placed)
+    return hidden
+
+
 def hidden_by(policy: SandboxPolicy) -> HiddenPaths:
     """By every name that they have, on the host and inside."""
     if policy.root:

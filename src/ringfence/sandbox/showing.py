@@ -161,6 +161,11 @@ def _links_into(way: Search, paths: list[str]) -> list[str]:
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
 
 
+def names_paths(policy: SandboxPolicy) -> bool:
+    """Whether anything on the host decides what the policy shows and hides."""
+    return bool(policy.readable_paths or policy.writable_paths or policy.hidden_paths or policy.shown_at or policy.root)
+
+
 def refuse_absent(policy: SandboxPolicy) -> None:
     """PolicyError for all readable and writable paths that do not exist. A hidden path may appear later."""
     named = [(name, path) for name in SHOWING for path in getattr(policy, name)]

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.kernel.played_writes import play
 
 from ringfence.errors import PolicyError, SetupError
 from ringfence.kernel.cgroup import group as cgroups
@@ -218,11 +219,11 @@ def test_a_write_without_effect_is_a_set_up_error(fake: FakeHost, monkeypatch: p
     cg = fake.mount("cg", "cgroup2", "rw")
     fake.group(cg, **_v2_files("pids", "pids"))
     host = fake.probe("0::/\n")
-    monkeypatch.setattr(cgroup_tree, "write", lambda path, text: Path(path).write_text("max\n"))
+    play(monkeypatch, lambda path, text: Path(path).write_text("max\n"))
     monkeypatch.setattr(cgroup_tree, "remove", lambda directories, **_: None)
     with pytest.raises(SetupError, match=r"pids.max: wrote '7', but it reads 'max'"):
         cgroups.create(CgroupLimits(pids_max=7), host=host)
-    monkeypatch.setattr(cgroup_tree, "write", lambda path, text: Path(path).write_text(text))
+    play(monkeypatch, lambda path, text: Path(path).write_text(text))
     assert cgroups.create(CgroupLimits(pids_max=7), host=host).applied["pids"].applied, "the control"
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.kernel.played_writes import play
 
 from ringfence.errors import SetupError, SupervisionError
 from ringfence.kernel.cgroup import fixes as cgroup_fixes
@@ -17,6 +18,7 @@ from ringfence.kernel.cgroup import tree as cgroup_tree
 from ringfence.kernel.cgroup import usage as cgroup_usage
 from ringfence.kernel.cgroup.host import CgroupHost, Hierarchy
 from ringfence.kernel.cgroup.limits import CgroupLimits, disk_of, settings
+from ringfence.model.record import replace
 
 pytestmark = pytest.mark.privileges
 
@@ -52,7 +54,7 @@ def test_the_caller_moves_aside_before_the_controllers_are_enabled(parent: Path,
         order.append(os.path.relpath(path, parent))
         _write_as_the_kernel_does(path, text)
 
-    monkeypatch.setattr(cgroup_tree, "write", write)
+    play(monkeypatch, write)
     group = cgroups.create(CgroupLimits(pids_max=3), host=_host(parent))
     assert order == [f"{cgroup_host.SUPERVISOR}/cgroup.procs", "cgroup.subtree_control", f"{group.name}/pids.max"]
     assert (parent / "cgroup.subtree_control").read_text() == "pids"
@@ -60,13 +62,13 @@ def test_the_caller_moves_aside_before_the_controllers_are_enabled(parent: Path,
 
 def test_a_stranger_that_came_in_meanwhile_stops_the_move(parent: Path, monkeypatch) -> None:
     (parent / "cgroup.procs").write_text(f"{os.getpid()}\n{os.getppid()}\n")
-    monkeypatch.setattr(cgroup_tree, "write", _write_as_the_kernel_does)
+    play(monkeypatch, _write_as_the_kernel_does)
     with pytest.raises(SetupError, match="not ours to move"):
         cgroups.create(CgroupLimits(pids_max=3), host=_host(parent))
 
 
 def test_a_group_that_never_empties_is_an_error_not_a_loop(parent: Path, monkeypatch) -> None:
-    monkeypatch.setattr(cgroup_tree, "write", lambda path, text: None)
+    play(monkeypatch, lambda path, text: None)
     with pytest.raises(SetupError, match="does not become empty"):
         cgroups.create(CgroupLimits(pids_max=3), host=_host(parent))
 
@@ -93,10 +95,31 @@ def test_a_v1_kernel_that_does_not_count_buffers_of_sockets_is_said_to(tmp_path:
     monkeypatch.setattr(cgroup_limits, "swap_is_on", lambda: False)
     limits = CgroupLimits(mem_bytes=1 << 20)
     (tmp_path / "memory.limit_in_bytes").write_text("")
-    assert "not counted" in cgroups._enforce(str(tmp_path), 1, "memory", limits).details
+    assert "not counted" in cgroups._enforce(str(tmp_path), cgroups._wanted("memory", 1, limits)).details
     (tmp_path / "memory.kmem.tcp.limit_in_bytes").write_text("")
-    held = cgroups._enforce(str(tmp_path), 1, "memory", limits).details
+    held = cgroups._enforce(str(tmp_path), cgroups._wanted("memory", 1, limits)).details
     assert held == "memory.limit_in_bytes=1048576; memory.kmem.tcp.limit_in_bytes=131072"
+
+
+def test_groups_in_a_row_have_their_own_limits_and_a_new_look_after_a_while(parent: Path, monkeypatch) -> None:
+    """What they have in common is worked out once, but not for another host or other limits."""
+    clock, looks = [0.0], []
+    monkeypatch.setattr(cgroups.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(cgroup_limits, "swap_is_on", lambda: bool(looks.append(clock[0])))
+    play(monkeypatch, _write_as_the_kernel_does)
+    usable = replace(_host(parent).hierarchies[0], usable=frozenset({"memory", "pids"}), moves_callers=False)
+    host = CgroupHost(kind="v2", hierarchies=(usable,))
+    monkeypatch.setattr(cgroups, "_prepare", lambda hierarchy: None)
+
+    def held(size: int) -> str:
+        return cgroups.create(CgroupLimits(mem_bytes=size), host=host).applied["memory"].details
+
+    assert [held(4096), held(4096), held(8192), held(8192)] == [f"memory.max={n}" for n in (4096, 4096, 8192, 8192)]
+    assert len(looks) == 2
+    clock[0] += cgroups.RECIPE_GOOD_FOR_S
+    assert held(8192) == "memory.max=8192" and len(looks) == 3
+    host = CgroupHost(kind="v2", hierarchies=(usable,))
+    assert held(8192) == "memory.max=8192" and len(looks) == 4
 
 
 @pytest.mark.parametrize(("capability", "version", "limits", "reads", "holds"), [

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.kernel.played_writes import play
 
 from ringfence.errors import SetupError
 from ringfence.kernel.cgroup import group as cgroups
@@ -41,7 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in LIMITS.items():
         (tmp_path / "own" / name).write_text(text)
     monkeypatch.setattr(os, "mkdir", mkdir)
-    monkeypatch.setattr(cgroup_tree, "write", write_as_the_kernel_does)
+    play(monkeypatch, write_as_the_kernel_does)
     return tmp_path
 
 
@@ -80,7 +81,7 @@ def test_a_limit_that_was_lowered_holds_for_the_next_job(place: Path) -> None:
 
 def test_a_limit_that_is_not_taken_over_is_an_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "own/pids.max").write_text("3\n")
-    monkeypatch.setattr(cgroup_tree, "write", lambda path, text: None)
+    play(monkeypatch, lambda path, text: None)
     with pytest.raises(SetupError, match=r"pids.max does not take over '3' of"):
         _make(place, "pids")
 

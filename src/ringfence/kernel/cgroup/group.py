@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from _collections_abc import Mapping
 from _thread import allocate_lock
 
@@ -34,6 +35,9 @@ ALWAYS = ("freeze", "cpu_usage", "memory", "pids")
 """Groups that are made, where possible, even without a limit: to end the whole job and to measure it."""
 
 NOTES = {("io", 1): "reads and direct writes only"}
+
+RECIPE_GOOD_FOR_S = 1.0
+"""Whether there is swap, and which disks lie under the paths, is looked up again after that."""
 
 _numbers = itertools.count()
 _preparing = allocate_lock()
@@ -101,21 +105,77 @@ class Cgroup:
 def create(limits: CgroupLimits, *, host: CgroupHost | None = None, allow_partial: bool = False) -> Cgroup:
     """A new group under these limits. UnavailableError if one can't be kept here, unless ``allow_partial``;
     SetupError if the kernel did not take a value. ``host`` may be an earlier ``probe()``."""
-    host = host or probe()
-    asked = limits.asked()
-    lacks = _lacks(host, limits)
-    if lacks and not allow_partial:
-        raise _unavailable(lacks)
+    recipe = _recipe(host or probe(), limits)
+    if recipe.lacks and not allow_partial:
+        raise _unavailable(recipe.lacks)
     name = _new_name()
-    places = _make(host, name, (*ALWAYS, *asked))
+    places = _make(recipe, name)
     try:
-        applied = {capability: _enforce(places[capability], _version(host, capability), capability, limits)
-                   for capability in asked if capability not in lacks}  # fmt: skip
+        applied = {wanted.capability: _enforce(places[wanted.capability], wanted) for wanted in recipe.wanted}
     except BaseException:
         cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
         raise
-    missing = {capability: _not_applied(asked[capability], lack) for capability, lack in lacks.items()}
-    return Cgroup(name=name, places=places, applied=applied | missing)
+    return Cgroup(name=name, places=places, applied={**applied, **recipe.missing})
+
+
+@record(eq=False)
+class _Wanted:
+    """One limit, and the files that hold it."""
+
+    capability: str
+    value: object
+    version: int
+    settings: tuple[Setting, ...]
+
+
+@record(eq=False)
+class _Recipe:
+    """What groups under these limits are made of on this host."""
+
+    host: CgroupHost
+    limits: CgroupLimits
+    made_at: float
+    parents: Mapping[str, str]
+    """Capability → the group below which the new one is made."""
+    hierarchies: tuple[Hierarchy, ...]
+    controllers: frozenset[str]
+    """What these capabilities need from the v2 tree."""
+    wanted: tuple[_Wanted, ...]
+    lacks: Mapping[str, tuple[str, str]]
+    missing: Mapping[str, Enforcement]
+
+
+_latest: _Recipe | None = None
+
+
+def _recipe(host: CgroupHost, limits: CgroupLimits) -> _Recipe:
+    """A pool makes many groups in a row that differ in their names alone."""
+    global _latest
+    kept, now = _latest, time.monotonic()
+    if kept is None or kept.host is not host or kept.limits != limits or now >= kept.made_at + RECIPE_GOOD_FOR_S:
+        _latest = kept = _worked_out(host, limits, now)
+    return kept
+
+
+def _worked_out(host: CgroupHost, limits: CgroupLimits, now: float) -> _Recipe:
+    asked, lacks = limits.asked(), _lacks(host, limits)
+    found = {capability: way for capability in (*ALWAYS, *asked) if (way := host.find(capability)) is not None}
+    wanted = tuple(_wanted(capability, found[capability][0].version, limits) for capability in asked
+                   if capability not in lacks)  # fmt: skip
+    used = {hierarchy.parent: hierarchy for hierarchy, _ in found.values()}
+    controllers = frozenset(name for hierarchy, name in found.values() if hierarchy.version == 2)
+    return _Recipe(
+        host=host, limits=limits, made_at=now,
+        parents={capability: hierarchy.parent for capability, (hierarchy, _) in found.items()},
+        hierarchies=tuple(used.values()), controllers=controllers - {cgroup_host.V2_CORE},
+        wanted=wanted, lacks=lacks,
+        missing={capability: _not_applied(asked[capability], lack) for capability, lack in lacks.items()},
+    )  # fmt: skip
+
+
+def _wanted(capability: str, version: int, limits: CgroupLimits) -> _Wanted:
+    asked = limits.asked()[capability]
+    return _Wanted(capability=capability, value=asked, version=version, settings=settings(capability, version, limits))
 
 
 def sweep(host: CgroupHost | None = None) -> tuple[str, ...]:
@@ -170,7 +230,7 @@ def no_disk(paths: tuple[str, ...]) -> tuple[str, str] | None:
 def throttle(group: Cgroup, limits: CgroupLimits) -> Enforcement:
     """Apply the limit of bytes per second of a group to further disks too."""
     directory = group.places["io"]
-    return _enforce(directory, 1 if os.path.exists(f"{directory}/tasks") else 2, "io", limits)
+    return _enforce(directory, _wanted("io", 1 if os.path.exists(f"{directory}/tasks") else 2, limits))
 
 
 def _unavailable(lacks: Mapping[str, tuple[str, str]]) -> UnavailableError:
@@ -205,15 +265,13 @@ def _pid_namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[str, str]:
-    found = {capability: host.find(capability) for capability in capabilities}
-    parents = {capability: way[0] for capability, way in found.items() if way is not None}
+def _make(recipe: _Recipe, name: str) -> dict[str, str]:
     made: list[str] = []
     try:
-        for hierarchy in {hierarchy.parent: hierarchy for hierarchy in parents.values()}.values():
+        for hierarchy in recipe.hierarchies:
             made.append(f"{hierarchy.parent}/{name}")  # before: a signal's handler may raise between the two
             if hierarchy.beside:
-                cgroup_twin.make(made[-1], hierarchy.beside, _controllers(host, capabilities))
+                cgroup_twin.make(made[-1], hierarchy.beside, recipe.controllers)
                 continue
             _prepare(hierarchy)
             os.mkdir(made[-1], 0o755)
@@ -222,14 +280,7 @@ def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[st
         if isinstance(error, OSError) and is_of_a_call(error):
             raise SetupError("create cgroup", f"{error.filename}: {error.strerror}") from error
         raise
-    return {capability: f"{hierarchy.parent}/{name}" for capability, hierarchy in parents.items()}
-
-
-def _controllers(host: CgroupHost, capabilities: tuple[str, ...]) -> frozenset[str]:
-    """What these capabilities need from the v2 tree."""
-    found = filter(None, map(host.find, capabilities))
-    names = frozenset(controller for hierarchy, controller in found if hierarchy.version == 2)
-    return names - {cgroup_host.V2_CORE}
+    return {capability: f"{parent}/{name}" for capability, parent in recipe.parents.items()}
 
 
 def _prepare(hierarchy: Hierarchy) -> None:
@@ -264,21 +315,14 @@ def _move_into_leaf(parent: str) -> None:
     raise SetupError("create cgroup", f"{parent} does not become empty")
 
 
-def _version(host: CgroupHost, capability: str) -> int:
-    found = host.find(capability)
-    assert found is not None, capability
-    return found[0].version
-
-
-def _enforce(directory: str, version: int, capability: str, limits: CgroupLimits) -> Enforcement:
-    wanted = settings(capability, version, limits)
-    read = {s.file: value for s in wanted if (value := _apply(directory, s)) is not None}
+def _enforce(directory: str, wanted: _Wanted) -> Enforcement:
+    read = {s.file: value for s in wanted.settings if (value := _apply(directory, s)) is not None}
     values = [f"{file}={value}" for file, value in read.items()]
-    notes = [setting.lack for setting in wanted if setting.lack and setting.file not in read]
-    notes += [NOTES[capability, version]] if (capability, version) in NOTES else []
-    return Enforcement(requested=limits.asked()[capability], applied=True,
-                       mechanism=f"cgroup v{version} {wanted[0].file}", by=(Mechanism.CGROUP,),
-                       details="; ".join([*values, *notes]))  # fmt: skip
+    notes = [setting.lack for setting in wanted.settings if setting.lack and setting.file not in read]
+    note = NOTES.get((wanted.capability, wanted.version))
+    return Enforcement(requested=wanted.value, applied=True,
+                       mechanism=f"cgroup v{wanted.version} {wanted.settings[0].file}", by=(Mechanism.CGROUP,),
+                       details="; ".join([*values, *notes, *([note] if note else [])]))  # fmt: skip
 
 
 def _apply(directory: str, setting: Setting) -> str | None:
@@ -287,14 +331,13 @@ def _apply(directory: str, setting: Setting) -> str | None:
     if setting.only_if_there and not os.path.exists(path):
         return None
     try:
-        cgroup_tree.write(path, setting.text)
+        value = cgroup_tree.write_back(path, setting.text).strip()
     except FileNotFoundError as error:
         raise SetupError("limit cgroup", f"this kernel has no {setting.file}", hint=setting.fix) from error
     except OSError as error:
         if not is_of_a_call(error):
             raise
         raise SetupError("limit cgroup", f"{path}: {setting.text!r}: {error.strerror}") from error
-    value = (cgroup_tree.read(path, at_once=True) or "").strip()
     if not setting.holds(value):
         raise SetupError("limit cgroup", f"{path}: wrote {setting.text!r}, but it reads {value!r}")
     return value

@@ -43,6 +43,16 @@ def write(path: str, text: str) -> None:
         os.close(fd)
 
 
+def write_back(path: str, text: str) -> str:
+    """One write, and what the file says then."""
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode("ascii"))
+        return os.pread(fd, _PIECE_BYTES, 0).decode("ascii", "replace")
+    finally:
+        os.close(fd)
+
+
 def read(path: str, *, at_once: bool = False) -> str | None:
     """The content, or None if this kernel has no such file, or the group or process is gone. ``at_once``: the kernel
     gives all of it at once, as it does of whatever counts or limits."""
