@@ -8,7 +8,8 @@
 #define RINGFENCE_ORDERS_H
 
 enum { PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH, NETWORK, IDMAP, TABLES };
-enum { DESCRIPTORS = 6, DOOR = 5, LINKS = 24, PASSING = 7, TEXTS = 8, RIGHTS = 8, MESSAGE_BYTES = 16384, PLACES = 512 };
+enum { DESCRIPTORS = 6, DOOR = 5, LINKS = 24, PASSING = 7, TEXTS = 8, RIGHTS = 8, MESSAGE_BYTES = 16384, PLACES = 512,
+       HEAD_BYTES = 32 };
 /* Of the descriptors of a place. */
 enum { NONE = -1 };
 /* How many networks stay open: each takes some 170 KiB of the kernel's memory. */
@@ -36,7 +37,7 @@ struct order {
     uint8_t kind, rights, unused[5], new_network;
     uint64_t ticket, draft;
     uint32_t place, texts;
-    char text[MESSAGE_BYTES - 32];
+    char text[MESSAGE_BYTES - HEAD_BYTES];
 };
 
 struct served {
@@ -114,8 +115,7 @@ static int take(long door, struct served *served)
 
 static const struct draft *draft_of(const struct draft *drafts, uint64_t count, const struct served *served)
 {
-    const int32_t head = MESSAGE_BYTES - (int32_t)sizeof served->order.text;
-    if (served->length < head || served->count != DESCRIPTORS)
+    if (served->length < HEAD_BYTES || served->count != DESCRIPTORS)
         return 0;
     for (uint64_t number = 0; number < count; number++)
         if (drafts[number].number == served->order.draft && (uint32_t)drafts[number].text_count == served->order.texts)
@@ -198,17 +198,23 @@ static int32_t let_go(long door, const struct draft *draft, struct served *serve
     return failed(say(served->rights[DOOR], "g", 2)) ? UNFINISHED : OTHER;
 }
 
-/* Be in the network that the child is born in: that of its place, or a new one if there is none, or if a job has used
- * it. Whether that failed. */
+/* A job has used the network of this place. The warden says so once, in an order that may come back. */
+static void give_up_network(struct places *places, const struct served *served)
+{
+    if (served->length < HEAD_BYTES || served->order.place >= PLACES || !served->order.new_network)
+        return;
+    close_descriptor(places->networks[served->order.place]);
+    places->networks[served->order.place] = NONE;
+}
+
+/* Be in the network that the child is born in: that of its place, or a new one. Whether that failed. */
 static int enter_network(const struct draft *draft, struct places *places, struct served *served)
 {
     int32_t *kept = &places->networks[served->order.place];
     if (draft->network < 0)
         return 0;
-    if (*kept >= 0 && !served->order.new_network)
+    if (*kept >= 0)
         return failed(enter(NR_setns, *kept, NEW_NETWORK, 0, 0, 0, 0));
-    close_descriptor(*kept);
-    *kept = NONE;
     if (run_table(draft, NETWORK, served))
         return 1;
     const int32_t made = (int32_t)slots_of(draft, NETWORK)[draft->network];
@@ -269,6 +275,7 @@ void ringfence_orders_serve(long door, const struct draft *drafts, uint64_t coun
                             struct served *served)
 {
     while (take(door, served)) {
+        give_up_network(places, served);
         served->state = carry_out(door, draft_of(drafts, count, served), places, served);
         if (served->state != OTHER)
             return;

@@ -419,8 +419,16 @@ def test_a_network_that_leads_somewhere_is_never_used_again(fields: dict[str, ob
     assert len({*found}) == (1 if fields["network"] == "host" else 8), found
 
 
-def test_networks_of_places_that_few_have_are_not_kept() -> None:
-    """Each takes the kernel's memory as long as its maker lives."""
+# Place, draft, whether the network is used, and how many are open afterwards. The loop knows draft 1.
+FEW_HAVE = ((64, 1, False, 0), (63, 1, False, 1), (64, 1, True, 1), (63, 1, True, 1), (0, 1, False, 2))
+COMES_BACK = ((3, 1, False, 1), (3, 2, False, 1), (3, 2, True, 0))
+
+
+@pytest.mark.parametrize(
+    "rows", [FEW_HAVE, COMES_BACK], ids=["of a place that few have", "used, and the order comes back"]
+)
+def test_some_networks_are_not_kept(rows: tuple[tuple[int, int, bool, int], ...]) -> None:
+    """Each takes the kernel's memory as long as its maker lives; and the warden says once that one is used."""
     if not _is_native():
         pytest.skip("there is no native part")
     network, nothing = Table(), Table()
@@ -436,14 +444,35 @@ def test_networks_of_places_that_few_have_are_not_kept() -> None:
         loop.add(1, tables)
         child = os.fork()  # the loop hides the process that it runs in
         if child == 0:
-            opened, kept = len(os.listdir("/proc/self/fd")), bytearray()
-            for place, is_new in ((64, False), (63, False), (64, True), (63, True), (0, False)):
-                socket.send_fds(ours, [b"o\6" + _order(place=place, new_network=is_new)], [0] * 6)
+            opened, seen = len(os.listdir("/proc/self/fd")), bytearray()
+            for place, draft, is_used, _ in rows:
+                socket.send_fds(ours, [b"o\6" + _order(place=place, draft=draft, new_network=is_used)], [0] * 6)
                 served = loop.serve()
-                kept += b"%d" % (len(os.listdir("/proc/self/fd")) - opened - len(served.rights))
+                seen += b"%d" % (len(os.listdir("/proc/self/fd")) - opened - len(served.rights))
                 for descriptor in served.rights:
                     os.close(descriptor)
-            ours.send(kept if served.state == orders.BACK else b"these flags make a child")
+            ours.send(seen if served.state == orders.BACK else b"these flags make a child")
             os._exit(0)
         os.waitpid(child, 0)
-        assert theirs.recv(100) == b"01112"
+        assert theirs.recv(100) == b"".join(b"%d" % kept for *_, kept in rows)
+
+
+@pytest.mark.root
+def test_a_used_network_is_given_up_also_when_its_order_is_not_carried_out() -> None:
+    """The warden says once that it was used: what comes next in that place must not find it."""
+    used = "import socket; kept = socket.socket(); " + NETWORK_OF.format(0)
+    with Pool(policy_of("strict"), warm=0) as pool:
+        before = [pool.run_source(used).stdout for _ in range(4)]
+        makers = _makers()
+        allowed = [resource.prlimit(maker, resource.RLIMIT_NOFILE) for maker in makers]
+        for maker, (_, hard) in zip(makers, allowed, strict=True):
+            taken = {int(name) for name in os.listdir(f"/proc/{maker}/fd")}
+            room = [number for number in range(len(taken) + 4) if number not in taken][3]  # for three descriptors
+            resource.prlimit(maker, resource.RLIMIT_NOFILE, (room, hard))
+        for _ in makers:
+            with pytest.raises(SetupError):
+                pool.run_source("pass")
+        for maker, limits in zip(makers, allowed, strict=True):
+            resource.prlimit(maker, resource.RLIMIT_NOFILE, limits)
+        after = [pool.run_source(NETWORK_OF.format(0)).stdout for _ in range(6)]
+        assert not {*before} & {*after} and _makers() == makers, (before, after)
