@@ -79,8 +79,12 @@ static long run_table(const struct draft *draft, int table, struct served *serve
     long result = ringfence_calls_run((char *)draft->tables[table], draft->sizes[table], &at);
     served->table = table, served->call = (int32_t)at, served->error = (int32_t)-result;
     for (int number = 0; result && number < PASSING; number++)
-        if (draft->passing[number][0] == table && slots_of(draft, table)[draft->passing[number][1]] > 0)
-            close_descriptor(slots_of(draft, table)[draft->passing[number][1]]);
+        if (draft->passing[number][0] == table) {
+            int64_t *held = &slots_of(draft, table)[draft->passing[number][1]];
+            if (*held > 0)
+                close_descriptor(*held);
+            *held = 0; /* the table may fail again before it has put another one there */
+        }
     return result;
 }
 

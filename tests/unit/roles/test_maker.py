@@ -359,6 +359,32 @@ def test_the_id_of_each_place_is_mapped_to_the_owner_of_the_files() -> None:
         os.close(descriptor)
 
 
+def test_a_table_that_fails_again_closes_nothing_that_has_another_number_by_now(tmp_path: Path) -> None:
+    """It closes what it held when it failed. That number may be the network of another place afterwards."""
+    if not _is_native():
+        pytest.skip("there is no native part")
+    wanted, table, nothing = tmp_path / "wanted", Table(), (Table().compiled(), {})
+    table.call("openat", -100, str(wanted), os.O_RDONLY | os.O_CLOEXEC, 0, store=table.slot("file"))
+    table.call("fchmod", -1, 0)
+    tables = orders.Tables(
+        flags=1, tables=(*[nothing] * 7, (table.compiled(), {})), descriptors=[-1] * 6, links=[],
+        passing=maker_calls._slots(orders.IDMAP, table, "file"), texts=[(orders.PREPARE, -1)] * 3, child=-1, idmap=0,
+    )  # fmt: skip
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    wanted.touch()
+    with ours, theirs:
+        loop, opened = orders.Orders(theirs.fileno()), []
+        loop.add(1, tables)
+        for call in (1, 0):
+            socket.send_fds(ours, [b"o\6" + _order()], [0] * 6)
+            served = loop.serve()
+            assert (served.state, served.table, served.call) == (orders.BACK, orders.IDMAP, call)
+            opened += [os.open(os.devnull, os.O_RDONLY), *served.rights]  # the first has the number that was closed
+            wanted.unlink(missing_ok=True)
+        for descriptor in opened:
+            os.close(descriptor)  # an error, if somebody else has closed it
+
+
 def _mapped_in(namespace: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """(inside, on the host) of the one user and the one group that it maps."""
     reader, writer = os.pipe()
