@@ -95,8 +95,11 @@ def _makers() -> list[int]:
 
 def _open(maker: int) -> list[str]:
     """Without what belongs to places, once for each that was ever used: standard streams, door, program of pid 1."""
-    links = [os.readlink(entry) for entry in Path(f"/proc/{maker}/fd").iterdir()]
-    return sorted(link for link in links if not link.startswith(("user:", "net:")))
+    return sorted(link for link in _links(maker) if not link.startswith(("user:", "net:")))
+
+
+def _links(maker: int) -> list[str]:
+    return [os.readlink(entry) for entry in Path(f"/proc/{maker}/fd").iterdir()]
 
 
 def test_a_maker_keeps_nothing_of_the_sandboxes_that_it_has_made() -> None:
@@ -175,6 +178,8 @@ def test_a_maker_keeps_nothing_of_what_it_could_not_make(
             assert pool.run_source("pass").ok
         assert failed == ["clone sources"] * 4
         eventually(lambda: all(len(_open(maker)) <= 5 for maker in makers))
+        networks = [link for maker in makers for link in _links(maker) if link.startswith("net:")]
+        assert len(networks) <= (0 if pure else 2 * len(makers)), "those of two places"
 
 
 @pytest.mark.root

@@ -195,6 +195,9 @@ class Maker:
             self._tell("lead", 0, f"{type(error).__name__}: {error}")
         finally:
             job_start.DRAFTS.clear()
+            if SETUP.network >= 0:  # nobody was born in it
+                os.close(SETUP.network)
+                SETUP.network = -1
 
     def _request(self) -> VisitRequest:
         number = self._order.draft
