@@ -163,6 +163,39 @@ def test_nothing_that_an_earlier_job_left_in_its_network_is_in_that_of_a_later_o
             assert [pool.run_source(FIND_IN_NETWORK).stdout for _ in range(8)] == [b"found False\n"] * 8
 
 
+# Each of them is held by what waits at the next one, and the last by what waits at itself: the kernel has to find out
+# that nobody can reach them any more, and then takes apart one after the other.
+LINGER = """
+import socket
+last = None
+for _ in range({}):
+    ours, theirs = socket.socketpair()
+    if last: socket.send_fds(ours, [b"x"], [last.fileno()])
+    last = theirs
+ours, theirs = socket.socketpair()
+socket.send_fds(ours, [b"x"], [theirs.fileno(), last.fileno()])
+"""
+FIND_SOCKETS = "print('found', len(open('/proc/net/unix').readlines()) > 1)"
+
+
+@pytest.mark.parametrize("profile", ["default", "tight"])
+def test_sockets_that_outlive_a_job_are_in_the_network_of_no_later_one(profile: str) -> None:
+    with Pool(_policy("strict", syscall_profile=profile), warm=0) as pool:
+        assert pool.run_source(LINGER.format(60) + FIND_SOCKETS).stdout == b"found True\n"
+        assert pool.run_source(LINGER.format(60)).ok
+        assert [pool.run_source(FIND_SOCKETS).stdout for _ in range(6)] == [b"found False\n"] * 6
+
+
+@pytest.mark.root
+def test_descriptors_that_outlive_a_job_on_their_way_are_not_counted_for_a_later_one() -> None:
+    """The kernel lets a user have no more of them at a time than one process may have open."""
+    send = "import socket; pair = socket.socketpair()\nfor _ in range(30): socket.send_fds(pair[0], [b'x'], [0] * 10)"
+    with Pool(_policy("strict", nofile=512), warm=0) as pool:
+        assert b"Too many references" in pool.run_source(LINGER.format(400) + send).stderr
+        assert pool.run_source(LINGER.format(400)).ok
+        assert [pool.run_source(send).stderr for _ in range(6)] == [b""] * 6
+
+
 @pytest.mark.parametrize("channel", [False, True], ids=["source", "call"])
 def test_a_job_has_the_descriptors_that_are_its_own_and_no_others(pool: Pool, channel: bool) -> None:
     shown = [pool.run_source(DESCRIPTORS).stdout for _ in range(3)]

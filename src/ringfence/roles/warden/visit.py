@@ -10,6 +10,7 @@ import os
 import time
 from _collections_abc import Sequence
 
+from ringfence.kernel.proc import procfs
 from ringfence.roles.leader import OVER, STARTS
 from ringfence.roles.sandbox_leader import SandboxLeader
 from ringfence.steps import executor as plan
@@ -68,6 +69,8 @@ class WardedVisit(SandboxLeader):
         self.identity = 0
         self.maker = -1
         """Who has made pid 1."""
+        self.sockets = -1
+        """The count of sockets in its own network; -1: it has none, or no sandbox was made."""
         self._give_up_telling_s = 0.0
 
     def _introduce(self) -> None:
@@ -96,6 +99,8 @@ class WardedVisit(SandboxLeader):
         self.maker = maker
         self._note_made(pid)
         self.watchdog.processor_time.session = pid
+        if "net" in self.request["namespaces"]:
+            self.sockets = procfs.open_socket_count(pid)
         self.outbox.put(wire.started_frame(pid))
         self._once_more()
 

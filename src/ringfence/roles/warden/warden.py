@@ -23,6 +23,7 @@ from ringfence.roles.loop import Loop
 from ringfence.roles.warden import maker
 from ringfence.roles.warden import order as orders
 from ringfence.roles.warden.order import Order
+from ringfence.roles.warden.places import Places
 from ringfence.roles.warden.visit import WardedVisit
 from ringfence.transport import passing, wire
 
@@ -37,7 +38,7 @@ _LOOK_NS, _AGAIN_NS = 1_000_000_000, 10_000_000
 _GONE = ("lead", 0, "the zygote that was to make it is gone")
 _UNDER_WAY = 200
 """At most this many requests are under way when it is full: a channel takes no more messages at a time."""
-_DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 12, 64
+_DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 13, 64
 
 
 def serve(door: int, owner: list[int]) -> None:
@@ -79,8 +80,7 @@ class Warden:
         self.loop = Loop(many=True)
         self._door = door
         self.visits: dict[int, WardedVisit] = {}
-        self._places: dict[int, int] = {}
-        """Ticket → which of this process's ids it has."""
+        self._places = Places()
         self._used_networks: set[tuple[int, int]] = set()
         """Zygote and place, where a job has used what the zygote has for that place."""
         self._waiting: list[tuple[WardedVisit, list[int], list[int]]] = []
@@ -134,17 +134,16 @@ class Warden:
                 self._lose(zygote)
 
     def _begin(self, request: StandbyRequest, descriptors: list[int]) -> None:
-        taken = set(self._places.values())
-        place = next((number for number in range(namespaces.IDS_PER_PROCESS) if number not in taken), -1)
-        if place < 0 or request["draft"] not in job_start.DRAFTS:
+        ticket = self._tickets + 1
+        place = self._places.take(ticket) if request["draft"] in job_start.DRAFTS else -1
+        if place < 0:
             for descriptor in descriptors:  # the caller sees its pipes close before anybody spoke
                 os.close(descriptor)
             return
-        self._tickets += 1
-        visit = WardedVisit(job_start.whole(request), descriptors, self, self._tickets)
+        self._tickets = ticket
+        visit = WardedVisit(job_start.whole(request), descriptors, self, ticket)
         self.visits[visit.ticket] = visit
         visit.small = request
-        self._places[visit.ticket] = place
         if os.geteuid() == 0:
             visit.identity = namespaces.host_id(os.getpid(), place)
         visit.begin(())
@@ -160,8 +159,8 @@ class Warden:
     def forget(self, visit: WardedVisit) -> None:
         """One that is over."""
         del self.visits[visit.ticket]
-        place = self._places.pop(visit.ticket)
-        if visit.may_have_used_network:
+        place, is_empty = self._places.leave(visit.ticket, visit.sockets)
+        if visit.may_have_used_network or not is_empty:
             self._used_networks.add((visit.maker, place))
 
     # ---- the zygote
@@ -177,7 +176,7 @@ class Warden:
             if zygote >= 0 and len(self._ordered[zygote]) >= _MOST_ORDERS:
                 return
             visit, descriptors, closed = self._waiting[0]
-            of_place = zygote, self._places[visit.ticket]
+            of_place = zygote, self._places.of(visit.ticket)
             order = self._order(visit, new_network=of_place in self._used_networks)
             try:
                 passing.send(zygote, orders.ORDER, descriptors, order, patient=False)
@@ -199,7 +198,7 @@ class Warden:
         groups, ids = visit.small["groups"], visit.request["heard"]["ids"]
         group, entrances = groups["group"], groups["enter"]
         return orders.packed(Order(
-            ticket=visit.ticket, draft=visit.small["draft"], place=self._places[visit.ticket], group=group,
+            ticket=visit.ticket, draft=visit.small["draft"], place=self._places.of(visit.ticket), group=group,
             maps=namespaces.map_lines(namespaces.outside(visit.identity), ids),
             entrances=[path for path in entrances if not group or not path.startswith(f"{group}/")],
             new_network=new_network,
