@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import Pool, SandboxPolicy
+from ringfence import Pool, SandboxPolicy, run
 from tests.patience import eventually
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
@@ -184,6 +184,14 @@ def test_sockets_that_outlive_a_job_are_in_the_network_of_no_later_one(profile: 
         assert pool.run_source(LINGER.format(60) + FIND_SOCKETS).stdout == b"found True\n"
         assert pool.run_source(LINGER.format(60)).ok
         assert [pool.run_source(FIND_SOCKETS).stdout for _ in range(6)] == [b"found False\n"] * 6
+
+
+def test_sockets_that_outlive_a_run_under_the_tight_profile_are_in_the_network_of_no_later_one() -> None:
+    """The first one has a network of its own."""
+    policy = _policy("strict", syscall_profile="tight")
+    shown = [run(["/usr/bin/python3", "-c", code], policy=policy).stdout
+             for code in (FIND_SOCKETS, LINGER.format(60) + FIND_SOCKETS, *[FIND_SOCKETS] * 3)]  # fmt: skip
+    assert shown == [b"found False\n", b"found True\n", *[b"found False\n"] * 3]
 
 
 @pytest.mark.root

@@ -47,8 +47,8 @@ def is_empty(policy: SandboxPolicy) -> bool:
 
 def stays_unused(policy: SandboxPolicy) -> bool:
     """Whether an empty network namespace is the same after a job as before: no socket can be made in it but connected
-    pairs, which end with the job's processes. One job at a time: two at once would see each other's pairs in
-    /proc/net/unix, and could lock its file in /proc/self/ns."""
+    pairs, which end with the job's processes, or are looked for before the next one. One job at a time: two at once
+    would see each other's pairs in /proc/net/unix, and could lock its file in /proc/self/ns."""
     return policy.syscall_profile is SyscallProfile.TIGHT
 
 

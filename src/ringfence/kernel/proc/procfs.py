@@ -307,6 +307,9 @@ def own_written_bytes(descriptor: int) -> int:
         return 0
 
 
+_NO_SOCKETS = b"sockets: used 0\n"
+
+
 def open_socket_count(pid: int) -> int:
     """Open the count of all sockets in the network namespace of a process, of whatever family; it can be read also when
     nobody is in there any more. -1: the process is gone."""
@@ -317,7 +320,17 @@ def open_socket_count(pid: int) -> int:
 
 
 def has_sockets(count: int) -> bool:
-    return not os.pread(count, 64, 0).startswith(b"sockets: used 0\n")
+    return not os.pread(count, 64, 0).startswith(_NO_SOCKETS)
+
+
+def sees_sockets() -> bool:
+    """Whether there are any in the calling process's network namespace, or nobody can tell."""
+    count = open_socket_count(os.getpid())
+    try:
+        return count < 0 or has_sockets(count)
+    finally:
+        if count >= 0:
+            os.close(count)
 
 
 def oom_kills() -> int:
