@@ -242,7 +242,7 @@ def _idmap(owner: Sequence[int]) -> Table:
 
 
 def _network(settings: Sequence[tuple[str, str]]) -> Table:
-    """As ``namespaces.network_namespace``, but it is this process that is in it afterwards."""
+    """As ``namespaces.enter_new_network``."""
     table = Table()
     file = table.slot("file")
     table.call("unshare", namespaces.flags(["net"]))

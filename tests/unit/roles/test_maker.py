@@ -8,6 +8,8 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -421,6 +423,37 @@ def test_networks_are_used_again_and_never_by_two_at_once(profile: str) -> None:
         for _ in range(3):
             at_once = pool.submit_many([NETWORK_OF.format(0.3)] * 3)
             assert len({future.result().stdout for future in at_once}) == 3
+
+
+# The most sockets that it saw in its network until it was told to end.
+WATCH = """
+import os, select
+most, file = 0, open("/proc/net/unix")
+print(1, flush=True)
+while not select.select([0], [], [], 0)[0]:
+    file.seek(0)
+    most = max(most, len(file.readlines()) - 1)
+print(most)
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"], ids=["loop", "Python"])
+def test_a_job_sees_nothing_of_the_making_of_other_sandboxes(pure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maker is still in the network of one while it makes the next."""
+    if pure:
+        monkeypatch.setenv("RINGFENCE_PURE", pure)
+    begun, (reader, writer) = threading.Semaphore(0), os.pipe()
+    sources = (WATCH, WATCH, "import socket; kept = socket.socketpair()\n" + WATCH)
+    with Pool(policy_of("strict"), warm=1, at_once=4) as pool, ThreadPoolExecutor(len(sources)) as beside:
+        watch = partial(pool.run_source, stdin=reader, on_output=lambda *_: begun.release())
+        watching = [beside.submit(watch, source) for source in sources]
+        for _ in sources:
+            assert begun.acquire(timeout=60)
+        assert all(pool.run_source("pass").ok for _ in range(12))
+        os.close(writer)
+        seen = [future.result().stdout for future in watching]
+    os.close(reader)
+    assert seen == [b"1\n0\n", b"1\n0\n", b"1\n2\n"], "the last is the control: it has a pair"
 
 
 # A pair can have a name too, by which others in the namespace could send to it.

@@ -109,18 +109,23 @@ def loopback_up() -> None:
         os.close(link)
 
 
-def network_namespace(settings: Iterable[tuple[str, str]] = ()) -> int:
-    """An empty network namespace with a loopback that is up and these (name below /proc/sys, value). The descriptor
-    keeps it alive; the process that made it is gone."""
+def enter_new_network(settings: Iterable[tuple[str, str]] = ()) -> int:
+    """Be in an empty network namespace with a loopback that is up and these (name below /proc/sys, value). The
+    descriptor keeps it alive."""
+    unshare(["net"])
+    loopback_up()
+    for name, value in settings:
+        write(f"/proc/sys/{name}", value)
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def network_namespace() -> int:
+    """The same, but the process that made it is gone."""
     ours, theirs = passing.channel()
     child = os.fork()
     if child == 0:
         try:
-            unshare(["net"])
-            loopback_up()
-            for name, value in settings:
-                write(f"/proc/sys/{name}", value)
-            passing.send(theirs, b"n", [os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)])
+            passing.send(theirs, b"n", [enter_new_network()])
         finally:
             os._exit(0)
     os.close(theirs)

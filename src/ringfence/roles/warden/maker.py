@@ -184,10 +184,11 @@ class Maker:
             return self._tell("lead", 0, "its descriptors did not arrive")
         *kept, post, door = descriptors
         try:
-            self._identify(self._order.place)
             request = self._request()
             if "network" in request:
-                SETUP.network = namespaces.network_namespace(request["network"])
+                # First: until now this process is in that of another sandbox, which must see no socket of ours.
+                SETUP.network = namespaces.enter_new_network(request["network"])
+            self._identify(self._order.place)
             first_process.make(request, [post], kept, door, self._tell_made)
         except StepFailed as failed:
             self._tell(failed.step, failed.errno, failed.problem)
