@@ -458,9 +458,22 @@ def test_a_job_sees_nothing_of_the_making_of_other_sandboxes(pure: str, monkeypa
 
 # A pair can have a name too, by which others in the namespace could send to it.
 NAMED = "import socket; a, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.bind(chr(0) + 'x'); "
+# A process that is ended while it waits for the answer to a call, or goes on from one.
+ENDED = """
+import os, signal, socket
+ready, told = os.pipe()
+child = os.fork()
+while not child:
+    socket.socket().close()
+    os.write(told, b"x")
+os.read(ready, 1)
+os.kill(child, signal.SIGKILL)
+"""
 
 
-@pytest.mark.parametrize("using", ["import socket; kept = socket.socket(); ", NAMED], ids=["socket", "named pair"])
+@pytest.mark.parametrize(
+    "using", ["import socket; kept = socket.socket(); ", NAMED, ENDED], ids=["socket", "named pair", "ended meanwhile"]
+)
 @pytest.mark.parametrize("pure", ["", "1"], ids=["native", "pure"])
 def test_a_network_in_which_a_job_has_made_a_socket_is_nobody_elses(
     using: str, pure: str, monkeypatch: pytest.MonkeyPatch
@@ -471,6 +484,30 @@ def test_a_network_in_which_a_job_has_made_a_socket_is_nobody_elses(
         used = [pool.run_source(using + NETWORK_OF.format(0)).stdout for _ in range(8)]
         others = [pool.run_source(NETWORK_OF.format(0)).stdout for _ in range(8)]
     assert len({*used}) == 8 and not {*used} & {*others}, (used, others)
+
+
+# All that can be read of a network and its settings, but the numbers of the kernel's own sockets, and counts that are
+# the whole host's.
+READABLE = """
+import os, socket
+others = {"netlink", "protocols", "rt_cache", "sockstat", "softnet_stat"}
+print(socket.socketpair()[0].getsockopt(1, 71, 8))
+for top in ("/proc/sys/net/", "/proc/net/"):
+    for folder, folders, files in os.walk(top):
+        folders.sort()
+        for path in (os.path.join(folder, name) for name in sorted({*files} - others)):
+            try: print(path, os.stat(path).st_mode, repr(open(path).read()))
+            except OSError as error: print(path, error.errno)
+"""
+
+
+def test_what_a_job_reads_of_a_network_that_was_used_before_is_what_it_reads_of_a_new_one() -> None:
+    if not _is_native():
+        pytest.skip("there is no native part")
+    with Pool(policy_of("strict"), warm=0) as pool:
+        read = [pool.run_source(READABLE).stdout.partition(b"\n") for _ in range(8)]
+    networks, texts = {cookie for cookie, _, _ in read}, {text for _, _, text in read}
+    assert len(networks) < 8 and len(texts) == 1 and b"/proc/sys/net/ipv4/tcp_rmem" in texts.pop()
 
 
 @pytest.mark.parametrize("fields", [
