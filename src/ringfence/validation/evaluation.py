@@ -69,7 +69,11 @@ class Evaluator:
         if name in known:
             return known[name]
         known[name] = None  # while it is being evaluated: a name that is bound to itself is unknown
-        known[name] = value = self._found(name, scope)
+        value = self._found(name, scope)
+        if self._overlays:
+            del known[name]  # this holds for one item of a loop
+        else:
+            known[name] = value
         return value
 
     def _found(self, name: str, scope: Scope) -> Value | None:
@@ -90,6 +94,7 @@ class Evaluator:
         """Everything that it is bound to anywhere in its scope. At module level and in a class it means the built-in
         until it is bound: so the built-in counts too, unless the name is certainly bound before its first mention."""
         values: list[Value | None] = []
+        self._repeats -= len(bindings) if self._overlays else 0
         for binding in bindings[:_MANY_ITEMS]:
             value = self._of_binding(binding)
             values += self._appended(values, value) if binding.added else (value,)

@@ -204,6 +204,16 @@ def test_threads_share_a_validator() -> None:
     assert results == [False] * 20
 
 
+LOOP = "z = ''.join([y for c in 'ab'])\n[[z.x]]\n"
+
+
+@pytest.mark.parametrize("loop", ["", LOOP])
+def test_a_loop_does_not_change_what_a_name_means_outside_of_it(loop: str) -> None:
+    """``y`` is ``c`` of the module, whatever the loop calls its items."""
+    code = f"c = '/etc/passwd'\ny = c\n{loop}open(y)\n[[z.x]]\n"
+    assert "file-outside" in rules_of(code)
+
+
 def test_work_does_not_grow_faster_than_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """By steps, not by time: what is worked out for twice the code is about twice as much."""
     from ringfence.validation.evaluation import Evaluator
