@@ -80,8 +80,8 @@ class Evaluator:
         home: Scope | None = scope
         while home is not None:
             seen = home is scope or home.kind != CLASS or (scope.kind == COMPREHENSION and scope.parent is home)
-            if seen and name in home.names:
-                return self._bound(name, home, home.names[name])
+            if seen and name in home.names:  # what is bound elsewhere is worked out once, for all who mention it
+                return self._bound(name, home, home.names[name]) if home is scope else self.lookup(name, home)
             home = home.parent
         if name == "__file__":
             return Ref(name)
@@ -104,7 +104,7 @@ class Evaluator:
 
     def _shadows(self, name: str, home: Scope) -> bool:
         line = home.firm.get(name)
-        if line is None or any(name in scope.deleted for scope in self._gathered.scopes):
+        if line is None or self._gathered.is_deleted(name):
             return False
         return self._gathered.first_mention(name) > line
 

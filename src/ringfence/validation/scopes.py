@@ -99,6 +99,10 @@ class Gatherer:
         """Those that are strings and call something."""
         self.based: set[int] = set()
         """The attribute nodes that are subscripted, as in ``os.environ["HOME"]``."""
+        self._mentions: dict[str, int] = {}
+        """By name, the first line in which it is read, as far as ``_looked_at`` scopes go."""
+        self._deleted: set[str] = set()
+        self._looked_at = 0
 
     def gather(self, body: list[ast.AST], parent: Scope | None = None) -> Scope:
         """Go through the statements of a module, or of a source inside one."""
@@ -147,7 +151,22 @@ class Gatherer:
 
     def first_mention(self, name: str) -> int:
         """The first line in which a name is read. Asked for the few that are both built in and bound."""
-        return min((_mentioned(node, name) for scope in self.scopes for node in scope.found), default=_NEVER)
+        self._look()
+        return self._mentions.get(name, _NEVER)
+
+    def is_deleted(self, name: str) -> bool:
+        """Whether any scope deletes it."""
+        self._look()
+        return name in self._deleted
+
+    def _look(self) -> None:
+        """Go through scopes that have come since the last question: each is gone through once, however many ask."""
+        for scope in self.scopes[self._looked_at :]:
+            self._deleted |= scope.deleted
+            for node in scope.found:
+                name, line = _mentioned(node)
+                self._mentions[name] = min(line, self._mentions.get(name, _NEVER))
+        self._looked_at = len(self.scopes)
 
     # ---- leaves
 
@@ -334,10 +353,11 @@ class Gatherer:
         scope.nodes += ast.iter_child_nodes(node)
 
 
-def _mentioned(node: ast.AST, name: str) -> int:
+def _mentioned(node: ast.AST) -> tuple[str, int]:
+    """The name that is read, and in which line; an empty one if it is something else."""
     inner = node.func if isinstance(node, ast.Call) else node
     inner = inner.value if isinstance(inner, ast.Attribute) else inner
-    return inner.lineno if isinstance(inner, ast.Name) and inner.id == name else _NEVER
+    return (inner.id, inner.lineno) if isinstance(inner, ast.Name) else ("", _NEVER)
 
 
 def bind(
