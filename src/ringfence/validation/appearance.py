@@ -7,6 +7,7 @@ import ast
 from ringfence.validation.values import Const, PathOf, Ref, Start, Value
 
 PROGRAMS = (".py", ".pyw", ".pyc", ".sh", ".exe", ".so", ".dll", ".bat", ".pth")
+_SHOWN = 200
 _PATH_HINTS = ("/", "~", "../", "http:", "https:", "ftp:", "s3:", "file:", "\\\\", "C:")
 
 
@@ -22,8 +23,8 @@ def shown_path(path: Value | None) -> str:
     if isinstance(path, PathOf):
         return shown_path(path.at)
     if isinstance(path, Const):
-        return ascii(path.value)
-    return f"{path.value!a}…" if isinstance(path, Start) else path.name if isinstance(path, Ref) else "…"
+        return ascii(path.value[:_SHOWN] if isinstance(path.value, str | bytes) else path.value)
+    return f"{path.value[:_SHOWN]!a}…" if isinstance(path, Start) else path.name if isinstance(path, Ref) else "…"
 
 
 def looks_like_a_path(text: object) -> bool:

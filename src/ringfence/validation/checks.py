@@ -103,6 +103,8 @@ class Checker:
 
     def finish(self) -> None:
         self.calls.finish()
+        if self.evaluator.room < 0:
+            self.report.add("work", ast.Pass(), "this code")
 
     # ---- names
 
@@ -238,7 +240,8 @@ class Checker:
     def secret(self, keys: list[str], node: ast.AST) -> None:
         """A variable of the environment whose name says that it is secret."""
         for key in keys:
-            if any(word in key.upper() for word in _SECRET_WORDS):
+            name = key.upper()
+            if any(word in name for word in _SECRET_WORDS):
                 self.report.add("environment-dump", node, key)
 
     def pattern(self, node: ast.MatchClass, scope: Scope) -> None:

@@ -37,6 +37,8 @@ _PATH_TEXTS = frozenset({"builtins.str", "os.fspath", "builtins.repr", "os.fsdec
 _MANY_ITEMS = 256
 _REPEATS = 20_000
 """How many expressions are evaluated again for iterations of loops."""
+_ROOM = 4 << 20
+"""How many characters are worked with, for one tree."""
 _BUILTINS = frozenset(dir(builtins)) | {"__builtins__", "execfile", "reload", "unicode", "raw_input", "unichr"}
 _PATHS = frozenset({"pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath",
                     "pathlib.WindowsPath", "pathlib.PureWindowsPath"})  # fmt: skip
@@ -52,6 +54,8 @@ class Evaluator:
     def __init__(self, gathered: Gatherer) -> None:
         self._gathered = gathered
         self._repeats = _REPEATS
+        self.room = _ROOM
+        """What is left of it; below zero, something that could be known is taken as unknown."""
         self._memo: dict[int, Value | None] = {}
         self._depth = 0
         self.unbound: set[str] = set()
@@ -108,9 +112,13 @@ class Evaluator:
             return False
         return self._gathered.first_mention(name) > line
 
-    @staticmethod
-    def _appended(before: list[Value | None], value: Value | None) -> list[Value | None]:
-        return [folding.binary(ast.Add(), each, value) for each in before[:8]]
+    def _appended(self, before: list[Value | None], value: Value | None) -> list[Value | None]:
+        return [self._folded(folding.binary, ast.Add(), each, value) for each in before[:8]]
+
+    def _folded(self, work: Callable[..., Value | None], how: object, *values: Value | None) -> Value | None:
+        """What ``work`` makes of values, while there is room for it."""
+        self.room -= folding.cost(values)
+        return work(how, *values) if self.room >= 0 else None
 
     def _of_binding(self, binding: Binding) -> Value | None:
         if binding.expression is not None and binding.scope is not None:
@@ -172,19 +180,12 @@ class Evaluator:
         if isinstance(base, Ref):
             return self._named(f"{base.name}.{name}")
         if isinstance(base, PathOf):
-            return self._path_attribute(base, name)
+            return folding.path_attribute(base, name)
         return None
 
     def _named(self, name: str) -> Value:
         known = _CONSTANTS.get(name.replace("os.path.", "os."))
         return self.reference(name) if known is None else Const(known)
-
-    @staticmethod
-    def _path_attribute(path: PathOf, name: str) -> Value | None:
-        if name not in ("parent", "name", "stem", "parents") or not isinstance(path.at, Const):
-            return None
-        before, _, last = str(path.at.value).rstrip("/").rpartition("/")
-        return PathOf(Const(before or "/")) if name == "parent" else Const(last)
 
     @staticmethod
     def reference(name: str) -> Ref:
@@ -220,12 +221,11 @@ class Evaluator:
             value = self._combined(step.op, value, self.value(step.right, scope))
         return value
 
-    @staticmethod
-    def _combined(operator: ast.operator, left: Value | None, right: Value | None) -> Value | None:
+    def _combined(self, operator: ast.operator, left: Value | None, right: Value | None) -> Value | None:
         if not isinstance(left, Many) and not isinstance(right, Many):
-            return folding.binary(operator, left, right)
+            return self._folded(folding.binary, operator, left, right)
         pairs = islice(product(each(left), each(right)), 32)
-        return one_of(folding.binary(operator, a, b) for a, b in pairs)
+        return one_of(self._folded(folding.binary, operator, a, b) for a, b in pairs)
 
     def _unary(self, node: ast.UnaryOp, scope: Scope) -> Value | None:
         number = folding.plain(self.value(node.operand, scope))
@@ -238,7 +238,7 @@ class Evaluator:
         value: Value | None = Const("")
         for part in node.values[:_MANY_ITEMS]:
             piece = self.value(part.value if isinstance(part, ast.FormattedValue) else part, scope)
-            text = folding.called("builtins.str", [piece]) if isinstance(piece, Const) else piece
+            text = self._folded(folding.called, "builtins.str", piece) if isinstance(piece, Const) else piece
             if isinstance(part, ast.FormattedValue) and (part.format_spec is not None or isinstance(piece, PathOf)):
                 text = piece.at if isinstance(piece, PathOf) else None
             value = self._combined(ast.Add(), value, text)
@@ -260,7 +260,8 @@ class Evaluator:
         if base is None:
             return None
         if isinstance(node.slice, ast.Slice):
-            return one_of(folding.subscript(value, self._slice(node.slice, scope)) for value in each(base))
+            part = self._slice(node.slice, scope)
+            return one_of(self._folded(folding.subscript, part, value) for value in each(base))
         keys = [folding.plain(key) for key in each(self.value(node.slice, scope))]
         return one_of(self.item(value, key, scope) for value in each(base) for key in keys)
 
@@ -277,7 +278,7 @@ class Evaluator:
             return Ref("__file__") if key == 0 and isinstance(key, int) else None
         if isinstance(value, Ref):
             return self._namespace_item(value.name, key, scope)
-        return folding.subscript(value, key)
+        return self._folded(folding.subscript, key, value)
 
     def _namespace_item(self, namespace: str, key: object, scope: Scope) -> Value | None:
         if not isinstance(key, str):
@@ -309,12 +310,12 @@ class Evaluator:
             return special(self, node, scope)
         args = [value for arg in node.args[:_MANY_ITEMS] for value in self._given(arg, scope)]
         if name in _PATHS:
-            return folding.joined_path(args or [Const(".")])
+            return self._folded(folding.joined_path, None, *(args or [Const(".")]))
         if name in ("pathlib.Path.home", "pathlib.Path.cwd"):
             return PathOf(Const("~") if name.endswith("home") else None)
         if name in _PATH_TEXTS and args and isinstance(args[0], PathOf):
             return args[0].at
-        return folding.called(name, args)
+        return self._folded(folding.called, name, *args)
 
     def _given(self, node: ast.expr, scope: Scope) -> tuple[Value | None, ...]:
         if not isinstance(node, ast.Starred):
@@ -334,10 +335,10 @@ class Evaluator:
         if isinstance(base, PathOf):
             if name in ("as_posix", "__str__", "__fspath__"):
                 return base.at
-            return folding.joined_path([base, *args]) if name in _PATH_STEPS else None
+            return self._folded(folding.joined_path, name, base, *args) if name in _PATH_STEPS else None
         if isinstance(base, Const):
             choices = islice(product(*map(each, args)), 16)
-            return one_of(folding.method(base, name, choice) for choice in choices)
+            return one_of(self._folded(folding.method, name, base, *choice) for choice in choices)
         if name in ("get", "pop", "__getitem__", "setdefault") and args and isinstance(base, Ref | Pairs):
             return one_of(self.item(base, folding.plain(key), scope) for key in each(args[0]))
         return None
@@ -362,7 +363,7 @@ class Evaluator:
         target = generator.target
         if len(node.generators) != 1 or generator.ifs or type(target) is not ast.Name or self._overlays:
             return None
-        items = _elements(self.value(generator.iter, scope))
+        items = folding.elements(self.value(generator.iter, scope))
         return Items(tuple(self._with(target.id, item, node.elt, scope) for item in items)) if items else None
 
     def _with(self, name: str, item: Value | None, node: ast.expr, scope: Scope) -> Value | None:
@@ -371,15 +372,6 @@ class Evaluator:
             return self.value(node, scope)
         finally:
             self._overlays.pop()
-
-
-def _elements(value: Value | None) -> tuple[Value | None, ...]:
-    if isinstance(value, Items):
-        return value.values
-    text = folding.plain(value)
-    if isinstance(text, str | bytes) and len(text) <= _MANY_ITEMS:
-        return tuple(Const(letter) for letter in text)
-    return ()
 
 
 _SPECIAL: dict[str, Callable[[Evaluator, ast.Call, Scope], Value | None]] = {

@@ -11,12 +11,17 @@ import binascii
 import codecs
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ringfence.validation.values import Const, Items, PathOf, Start, Value
+from ringfence.validation.values import Const, Items, PathOf, Start, Value, size
 
 MAX_TEXT = 8 * 1024
+_PACKED = 2 * MAX_TEXT
+"""How much of something encoded is decoded; it can be cut where groups of 2, 4 or 8 end."""
+_SQUARE = frozenset({"punycode", "idna"})
+"""Codecs whose work grows with the square of the text."""
 _MAX_NUMBER = 2**64
+_MANY_ITEMS = 256
 _PLAIN_FORMAT = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*\})*+")
 _PLAIN_PERCENT = re.compile(r"(?:[^%]|%%|%[sdcrx])*+")
 _CODECS = frozenset({"rot13", "rot_13", "rot-13", "hex", "hex_codec", "base64", "base64_codec", "utf-8", "utf8",
@@ -51,7 +56,9 @@ def made(value: object) -> Value | None:
 
 
 def plain(value: Value | None) -> object:
-    """The value of Python that it stands for; NotImplemented where it is not known."""
+    """The value of Python that it stands for; NotImplemented where it is not known, or too long to work with."""
+    if size(value) > MAX_TEXT:
+        return NotImplemented
     if isinstance(value, Const):
         return value.value
     if isinstance(value, Items):
@@ -60,12 +67,27 @@ def plain(value: Value | None) -> object:
     return NotImplemented
 
 
+def cost(values: Iterable[Value | None]) -> int:
+    """How much work it is to do something with them. What is too long for that costs nothing, as nothing is done."""
+    known = [value for value in values if value is not None]
+    whole = sum(min(size(value), _PACKED) for value in known) + 1
+    return 4 * whole * whole if any(map(_is_square, known)) else whole
+
+
+def _is_square(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, str) and value.value[:9].lower() in _SQUARE
+
+
+def _start(text: str) -> Start | None:
+    return Start(text[:MAX_TEXT]) if text else None
+
+
 # ---- operators
 
 
 def binary(operator: ast.operator, left: Value | None, right: Value | None) -> Value | None:
     if isinstance(operator, ast.Div) and (isinstance(left, PathOf) or isinstance(right, PathOf)):
-        return joined_path((left, right))
+        return joined_path(operator, left, right)
     if isinstance(operator, ast.Add) and isinstance(left, Const) and isinstance(left.value, str):
         return _concatenated(left.value, right)
     if isinstance(operator, ast.Add) and isinstance(left, Start):
@@ -80,8 +102,8 @@ def binary(operator: ast.operator, left: Value | None, right: Value | None) -> V
 
 def _concatenated(left: str, right: Value | None) -> Value | None:
     if isinstance(right, Const) and isinstance(right.value, str):
-        return _bounded(left + right.value)
-    return Start(left + right.value) if isinstance(right, Start) else Start(left) if left else None
+        return _bounded(left + right.value) if len(left) + len(right.value) <= MAX_TEXT else None
+    return _start(left[:MAX_TEXT] + right.value) if isinstance(right, Start) else _start(left)
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], object]] = {
@@ -119,26 +141,39 @@ def _shifted(operator: ast.operator, a: int, b: int) -> Value | None:
 
 
 def _percent(text: str | bytes, right: Value | None) -> Value | None:
-    values = plain(right)
-    start = text if isinstance(text, str) else text.decode("latin-1")
+    values = plain(right) if len(text) <= MAX_TEXT else NotImplemented
+    start = text[:MAX_TEXT] if isinstance(text, str) else text[:MAX_TEXT].decode("latin-1")
     if values is NotImplemented or not _PLAIN_PERCENT.fullmatch(start):
-        return Start(start.partition("%")[0]) if start.partition("%")[0] else None
+        return _start(start.partition("%")[0])
     return _tried(lambda: text % (tuple(values) if isinstance(values, list) else values))
 
 
 # ---- subscripts
 
 
-def subscript(value: Value | None, key: object) -> Value | None:
+def subscript(key: object, value: Value | None) -> Value | None:
     """``value[key]``; ``key`` is a constant or a slice of constants."""
     if isinstance(value, Items) and isinstance(key, int):
         return value.values[key] if -len(value.values) <= key < len(value.values) else None
     if isinstance(value, Items) and isinstance(key, slice):
         return Items(value.values[key])
-    text = plain(value)
+    text = value.value if isinstance(value, Const) else None
     if not isinstance(text, str | bytes) or not isinstance(key, int | slice):
         return None
-    return _tried(lambda: text[key])
+    return _tried(lambda: _piece(text, key))
+
+
+def _piece(text: str | bytes, key: int | slice) -> object:
+    is_long = isinstance(key, slice) and len(range(*key.indices(len(text)))) > MAX_TEXT
+    return NotImplemented if is_long else text[key]
+
+
+def elements(value: Value | None) -> tuple[Value | None, ...]:
+    """What a loop goes through: items, or the characters of a short text."""
+    if isinstance(value, Items):
+        return value.values
+    text = plain(value)
+    return tuple(map(Const, text)) if isinstance(text, str | bytes) and len(text) <= _MANY_ITEMS else ()
 
 
 # ---- functions and methods
@@ -216,19 +251,26 @@ def _joined(parts: Sequence[object]) -> str:
     return path
 
 
-def joined_path(parts: Sequence[Value | None]) -> PathOf:
-    """Where the known beginning of a joined path leads."""
+def joined_path(_: object, *parts: Value | None) -> PathOf:
+    """Where the known beginning of a joined path leads, in whatever way it is joined."""
     path, whole = "", True
     for part in parts:
         at = part.at if isinstance(part, PathOf) else part
         known = isinstance(at, Const | Start) and isinstance(at.value, str)
         if known:
-            path = _joined((path, at.value)) if whole else path  # type: ignore[union-attr]
-        whole = whole and known and isinstance(at, Const)
-    return PathOf(Const(path) if whole else Start(path) if path else None)
+            path = _joined((path, at.value[:MAX_TEXT])) if whole else path  # type: ignore[union-attr,index]
+        whole = whole and known and isinstance(at, Const) and len(path) <= MAX_TEXT
+    return PathOf(Const(path) if whole else _start(path))
 
 
-def called(name: str, args: Sequence[Value | None]) -> Value | None:
+def path_attribute(path: PathOf, name: str) -> Value | None:
+    if name not in ("parent", "name", "stem", "parents") or not isinstance(path.at, Const):
+        return None
+    before, _, last = str(path.at.value).rstrip("/").rpartition("/")
+    return PathOf(Const(before or "/")) if name == "parent" else Const(last)
+
+
+def called(name: str, *args: Value | None) -> Value | None:
     """The value of a call of something by its full name."""
     work = _FUNCTIONS.get(name)
     if work is None:
@@ -237,13 +279,13 @@ def called(name: str, args: Sequence[Value | None]) -> Value | None:
         return _opened(work, args)
     values = [plain(arg) for arg in args]
     if any(value is NotImplemented for value in values):
-        return joined_path(args).at if name.endswith("path.join") else None
+        return joined_path(name, *args).at if name.endswith("path.join") else None
     return _tried(lambda: work(*values))
 
 
 def _opened(work: Callable[..., object], args: Sequence[Value | None]) -> Value | None:
     """The decoded value; for a long one the beginning is enough."""
-    values = [plain(arg) for arg in args]
+    values = [_packed(arg) for arg in args]
     if not values or values[0] is NotImplemented:
         return None
     try:
@@ -253,9 +295,14 @@ def _opened(work: Callable[..., object], args: Sequence[Value | None]) -> Value 
     return made(found[:MAX_TEXT] if isinstance(found, str | bytes) else found)
 
 
-def method(value: Value | None, name: str, args: Sequence[Value | None]) -> Value | None:
+def _packed(value: Value | None) -> object:
+    text = value.value if isinstance(value, Const) else None
+    return text[:_PACKED] if isinstance(text, str | bytes) else plain(value)
+
+
+def method(name: str, value: Value | None, *args: Value | None) -> Value | None:
     """The value of a call of a method of a constant."""
-    text, values = plain(value), [plain(arg) for arg in args]
+    text, values = _packed(value), [plain(arg) for arg in args]
     if not isinstance(text, str | bytes) or any(each is NotImplemented for each in values):
         return _partly_formatted(text) if name == "format" and isinstance(text, str) else None
     if name in ("decode", "encode"):
@@ -282,5 +329,4 @@ def _is_small(text: str | bytes, values: list[object]) -> bool:
 
 
 def _partly_formatted(text: str) -> Value | None:
-    start = text.partition("{")[0]
-    return Start(start) if start else None
+    return _start(text.partition("{")[0])

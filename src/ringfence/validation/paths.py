@@ -14,6 +14,8 @@ from ringfence.validation.values import Const, PathOf, Ref, Start, Value
 
 _STREAMS = frozenset({"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/null", "-", "nul", "NUL", ":memory:"})
 _ADDRESS = re.compile(r"(?i)(?:https?|ftps?|wss?|s3|gs|gcs|az|hdfs|sftp|ssh|smb|tcp|file|jar|data)://|\\\\|//\w")
+_LONGEST = 8 * 1024
+"""No system opens a longer path."""
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|%\w+%|\$\w+|\$\{")
 
 
@@ -43,11 +45,12 @@ def lead(value: Value | None, allowed: Iterable[str]) -> Lead:
 def _of_constant(path: object, allowed: Iterable[str]) -> Lead:
     if isinstance(path, int):
         return Lead.INSIDE if path in (0, 1, 2) else Lead.UNKNOWN
-    text = path.decode("latin-1") if isinstance(path, bytes) else path
+    text = path[:_LONGEST].decode("latin-1") if isinstance(path, bytes) else path
     return _of_text(text, allowed) if isinstance(text, str) else Lead.UNKNOWN
 
 
 def _of_text(text: str, allowed: Iterable[str]) -> Lead:
+    text = text[:_LONGEST]
     if text in _STREAMS:
         return Lead.INSIDE
     if _ADDRESS.match(text):

@@ -188,5 +188,6 @@ RULES: tuple[Rule, ...] = (
     Rule(id="encoding", category=LIMITS, reason="is an encoding in which the code may read differently"),
     Rule(id="not-text", category=LIMITS, reason="is not text"),
     Rule(id="unfinished", category=LIMITS, reason="stopped the validator: a mistake of ringfence; please report it"),
+    Rule(id="work", category=LIMITS, reason="has more texts put together than are looked at"),
     Rule(id="too-many", category=LIMITS, reason="is where counting ended"),
 )  # fmt: skip

@@ -12,6 +12,8 @@ from ringfence.validation.rule_table import RULES
 MAX_CODE_BYTES = 1024 * 1024
 MAX_NESTING = 100
 MAX_CHAIN = 3000
+_MOST_PARTS = 16
+"""Of a module's name; no rule names a module with as many."""
 
 
 @record
@@ -75,7 +77,7 @@ class Rules:
 
     def module_rule(self, module: str) -> Rule | None:
         """The rule that forbids a module or one above it; one that is allowed by name ends the search."""
-        name = module
+        name = ".".join(module.split(".", _MOST_PARTS)[:_MOST_PARTS])
         while name:
             rule = self.modules.get(name)
             if rule is not None:

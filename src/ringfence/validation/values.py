@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 MAX_ALTERNATIVES = 16
+MAX_STRING = 32 * 1024
+_ENDLESS = 1 << 40
 
 
 class Ref:
@@ -49,10 +51,12 @@ class PathOf:
 class Items:
     """A list, tuple or set whose elements can be told apart."""
 
-    __slots__ = ("values",)
+    __slots__ = ("size", "values")
 
     def __init__(self, values: tuple[Value | None, ...]) -> None:
         self.values = values
+        self.size: int = min(sum(map(size, values)) + 1, _ENDLESS)
+        """As if each were written out: a list that is in itself twice has double the size, with no more memory."""
 
 
 class Pairs:
@@ -74,6 +78,16 @@ class Many:
 
 
 Value = Ref | Const | Start | PathOf | Items | Pairs | Many
+
+
+def size(value: Value | None) -> int:
+    """How many characters and items it has."""
+    if isinstance(value, PathOf):
+        value = value.at
+    if isinstance(value, Items):
+        return value.size
+    text = value.value if isinstance(value, Const | Start) else None
+    return len(text) if isinstance(text, str | bytes) else 1
 
 
 def one_of(values: Iterable[Value | None]) -> Value | None:
@@ -103,10 +117,10 @@ def each(value: Value | None) -> Iterator[Value | None]:
 
 
 def strings(value: Value | None) -> Iterator[str]:
-    """The whole strings that a value can be; bytes as the strings they spell."""
+    """The strings that a value can be, of long ones the beginning; bytes as the strings they spell."""
     for known in each(value):
         if isinstance(known, Const):
             if isinstance(known.value, str):
-                yield known.value
+                yield known.value[:MAX_STRING]
             elif isinstance(known.value, bytes):
-                yield known.value.decode("latin-1")
+                yield known.value[:MAX_STRING].decode("latin-1")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import base64
 import sys
 from collections.abc import Callable
 from types import FrameType
 
 import pytest
 
-from ringfence.validation import SecurityValidator
+from ringfence.validation import SecurityValidator, evaluation, folding
+from ringfence.validation.values import Const, PathOf, Start, Value, size
 
 VALIDATOR = SecurityValidator()
 
@@ -43,7 +46,49 @@ def of_functions_that_mention_a_long_sum(size: int) -> str:
     return "a = ''\n" + "a += 'b'\n" * size + "".join(f"def f{i}(): a.x\n" for i in range(size))
 
 
+def of_lists_in_lists(size: int) -> str:
+    """Each has the one before twice; the first is worked out first."""
+    lists = "x0 = [1]\n" + "".join(f"x{i + 1} = [x{i}, x{i}]\n" for i in range(size // 10))
+    return lists + f"'%s' % x{size // 10}\n" + "".join(f"x{i}.y\n" for i in reversed(range(size // 10)))
+
+
 @pytest.mark.parametrize("made", [of_names, of_functions_that_mention_a_shadowed_name,
-                                  of_functions_that_mention_a_long_sum])  # fmt: skip
+                                  of_functions_that_mention_a_long_sum, of_lists_in_lists])  # fmt: skip
 def test_work_does_not_grow_faster_than_the_code(made: Callable[[int], str]) -> None:
     assert calls_for(made(200)) < 5 * calls_for(made(50))
+
+
+@pytest.mark.parametrize("grown", [
+    lambda value: folding.joined_path(None, value, value),
+    lambda value: folding.binary(ast.Add(), Const("a" * 5000), value),
+    lambda value: folding.binary(ast.Add(), value, Const("a" * 5000)),
+], ids=["a path in itself", "before a start", "after a text"])  # fmt: skip
+@pytest.mark.parametrize("begun", [PathOf(Const("ab")), Start("ab"), Const("ab")], ids=["path", "start", "text"])
+def test_nothing_known_grows_without_bound(grown: Callable[[Value | None], Value | None], begun: Value) -> None:
+    value: Value | None = begun
+    for _ in range(20):
+        value = grown(value)
+    assert size(value) <= folding.MAX_TEXT
+
+
+@pytest.mark.parametrize("code", [
+    "\nc = '" + "".join(map(chr, range(0x4E00, 0x4E00 + 3000))) + "'\nopen(c.encode('punycode'))\n",
+    "import codecs\nc = '" + "ab" * 2000 + "'\ncodecs.decode(c, 'IDNA')\n",
+    "import base64\nc = '" + "a" * 8000 + "'\n" + "base64.a85decode(c)\n" * 20,
+], ids=["punycode", "idna", "many"])  # fmt: skip
+def test_code_that_would_be_too_much_work_is_refused(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(evaluation, "_ROOM", 100_000)
+    assert "work" in {finding.rule for finding in VALIDATOR.validate(code).findings}
+    assert "work" not in {finding.rule for finding in VALIDATOR.validate(code.replace("\nc = ", "\n#")).findings}
+
+
+@pytest.mark.parametrize("text", [b"system-".decode(), "caf-dma"])
+def test_what_is_spelled_in_punycode_is_read(text: str) -> None:
+    found = VALIDATOR.validate(f"import os\ngetattr(os, b{text!r}.decode('punycode'))('id')\n").findings
+    assert ("process-call" in {finding.rule for finding in found}) is (text == "system-")
+
+
+def test_of_a_long_constant_the_beginning_is_decoded() -> None:
+    packed = base64.b64encode(b"import os; os.system('id')\n" * 2000).decode()
+    found = VALIDATOR.validate(f"import base64\nc = {packed!r}\nbase64.b64decode(c)\n").findings
+    assert "encoded-payload" in {finding.rule for finding in found}
