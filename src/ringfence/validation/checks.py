@@ -47,6 +47,7 @@ class Report:
         self._lines: list[str] | None = None
         self._code = code
         self._found: dict[tuple[str, int, int], Finding] = {}
+        self._columns: dict[tuple[int, int], int] = {}
         self.uses: set[str] = set()
 
     @property
@@ -56,16 +57,21 @@ class Report:
     def add(self, rule: Rule | str, node: ast.AST, subject: str) -> None:
         """Add a finding; a silenced rule has no entry, and finds nothing."""
         known = self._rules.by_id.get(rule) if isinstance(rule, str) else rule
-        if known is None:
+        if known is None or self.is_full:
             return
         line = getattr(node, "lineno", 1)
         column = self._column(line, getattr(node, "col_offset", 0))
         self.place(known, line, column, subject)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is taken."""
+        return len(self._found) > self._rules.limits.findings
+
     def place(self, rule: Rule, line: int, column: int, subject: str) -> None:
-        most = self._rules.limits.findings
-        if len(self._found) > most:
+        if self.is_full:
             return
+        most = self._rules.limits.findings
         if len(self._found) == most:
             rule, line, column, subject = self._rules.by_id.get("too-many", rule), 1, 1, f"more than {most} findings"
         shown = escape_controls(subject if len(subject) <= _MAX_SUBJECT else subject[:_MAX_SUBJECT] + "…")
@@ -74,9 +80,14 @@ class Report:
         self._found.setdefault((rule.id, line, column), finding)
 
     def _column(self, line: int, offset: int) -> int:
-        """The tree counts bytes; readers count characters."""
+        """The tree counts bytes; readers count characters. Code inside of code has one place, counted once."""
         if self._code.isascii():
             return offset + 1
+        if (line, offset) not in self._columns:
+            self._columns[line, offset] = self._counted(line, offset)
+        return self._columns[line, offset]
+
+    def _counted(self, line: int, offset: int) -> int:
         if self._lines is None:
             self._lines = self._code.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         text = self._lines[line - 1] if 0 < line <= len(self._lines) else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ringfence.validation.rule_words import WATCHED_NAMES
@@ -41,12 +42,28 @@ _SHELL = re.compile(
 )
 _SHELL_WORDS = ("/dev/tcp", "/dev/udp", ":()", "bash", "nc ", "ncat", "rm ", "curl", "wget", "/bin/sh", "powershell",
                 "mkfifo", "chmod", "dd ", "/dev/sd")  # fmt: skip
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _HALF = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^\W\d]\w*")
 _LOOKALIKES = str.maketrans(
     "аеорсухіјѕһԁԛԝкмтвнєгпοανρτυικεχηωıɑɡАЕОРСУХІЈЅКМТВΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxijshdqwkmtbhernoavptuikexnwiagAEOPCYXIJSKMTBABEZHIKMNOPTYX",
 )
+
+
+class Places:
+    """Lines and columns of a text. Where its lines begin is found out once, for the first question."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+        self._begins: list[int] = []
+
+    def of(self, place: int) -> tuple[int, int]:
+        """Line and column, from 1, of what is at this place of the text."""
+        if not self._begins:
+            self._begins = [0, *(found.end() for found in _LINE_END.finditer(self._code))]
+        line = bisect_right(self._begins, place)
+        return line, place - self._begins[line - 1] + 1
 
 
 def problems(code: str, limits: Limits) -> Iterator[Problem]:

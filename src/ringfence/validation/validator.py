@@ -86,8 +86,9 @@ class SecurityValidator:
         if not isinstance(code, str):
             return self._refused("not-text", 1, 1, type(code).__name__)
         report = Report(self._rules, code)
+        places = source_text.Places(code)
         for rule, place, subject in source_text.problems(code, self._rules.limits):
-            self._at(report, code, rule, place, subject)
+            self._at(report, places, rule, place, subject)
             if rule in _FATAL:
                 return result_of(report.findings)
         tree = self._parsed(code, report)
@@ -95,11 +96,10 @@ class SecurityValidator:
             self._check(tree, report)
         return result_of(report.findings, report.uses | self._uses(report))
 
-    def _at(self, report: Report, code: str, rule: str, place: int, subject: str) -> None:
+    def _at(self, report: Report, places: source_text.Places, rule: str, place: int, subject: str) -> None:
         known = self._rules.by_id.get(rule)
-        before = code[:place].replace("\r\n", "\n").replace("\r", "\n")
-        if known is not None:
-            report.place(known, before.count("\n") + 1, place - before.rfind("\n"), subject)
+        if known is not None and not report.is_full:
+            report.place(known, *places.of(place), subject)
 
     def _refused(self, rule: str, line: int, column: int, subject: str) -> SecurityValidationResult:
         """Limits can be silenced; code that can't be examined is refused all the same."""

@@ -7,10 +7,13 @@ import base64
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import SupportsIndex
 
 import pytest
 
 from ringfence.validation import SecurityValidator, evaluation, folding
+from ringfence.validation.checks import Report
+from ringfence.validation.rules import Limits
 from ringfence.validation.values import Const, PathOf, Start, Value, size
 
 VALIDATOR = SecurityValidator()
@@ -92,3 +95,30 @@ def test_of_a_long_constant_the_beginning_is_decoded() -> None:
     packed = base64.b64encode(b"import os; os.system('id')\n" * 2000).decode()
     found = VALIDATOR.validate(f"import base64\nc = {packed!r}\nbase64.b64decode(c)\n").findings
     assert "encoded-payload" in {finding.rule for finding in found}
+
+
+class Sliced(str):
+    """Code that notes how much of it is copied by slices."""
+
+    copied = 0
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        piece = super().__getitem__(key)
+        Sliced.copied += len(piece)
+        return piece
+
+
+def test_places_of_findings_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sliced, "copied", 0)
+    code = Sliced("'rm -rf /'\r\n" * 1000)
+    found = VALIDATOR.validate(code).findings
+    assert [(each.line, each.column) for each in found[1:4]] == [(1, 1), (2, 1), (3, 1)]
+    assert Sliced.copied < 4 * len(code)
+
+
+def test_no_column_is_counted_for_what_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    column = Report._column
+    monkeypatch.setattr(Report, "_column", lambda report, *place: asked.append(1) or column(report, *place))
+    assert not VALIDATOR.validate("é = 1;" + "eval;" * 1000).is_valid
+    assert len(asked) <= Limits().findings + 1
