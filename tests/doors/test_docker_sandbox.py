@@ -18,6 +18,7 @@ from tests.patience import eventually
 
 from ringfence import DockerConfig, DockerExecutionResult, DockerExecutor
 from ringfence.container import seccomp_profile
+from ringfence.docker_sandbox.one_run import OneRun
 from ringfence.docker_sandbox.result import StrategyStatus
 from ringfence.metrics import recorder, serving
 from ringfence.model.limits import SyscallProfile
@@ -281,7 +282,11 @@ def logs(container: str) -> str:
 
 
 @pytest.mark.parametrize("fallback", [True, False])
-def test_a_daemon_killed_in_the_middle_is_told_and_recovered_from(tmp_path: Path, fallback: bool) -> None:
+def test_a_daemon_killed_in_the_middle_is_told_and_recovered_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fallback: bool
+) -> None:
+    begun, conversed = threading.Event(), OneRun._conversed
+    monkeypatch.setattr(OneRun, "_conversed", lambda run: begun.set() or conversed(run))
     with docker_daemon.daemon() as daemon:
         image = container_image.imported(tmp_path)
         config = DockerConfig(image, warm_containers=1, fallback_to_direct=fallback, **SMALL)  # type: ignore[arg-type]
@@ -289,7 +294,7 @@ def test_a_daemon_killed_in_the_middle_is_told_and_recovered_from(tmp_path: Path
             code = "import time\ndef run(data):\n    time.sleep(data)\n    return {'done': True}"
             with ThreadPoolExecutor(1) as threads:
                 running = threads.submit(executor.execute, code, 3)
-                assert eventually(lambda: ours(daemon.address) and executor._assigned)
+                assert begun.wait(60) and ours(daemon.address)
                 daemon.kill()
                 result = running.result()
             if fallback:

@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from traceback import clear_frames
 from types import TracebackType
 
 from ringfence.container import orphans
@@ -94,7 +95,11 @@ class DockerExecutor:
         given = data_of(data, self.config.bytes_of("data_limit"))
         config = self.config if timeout is None else self.config.with_arguments(timeout_seconds=timeout)
         with traced(checked_trace_id(trace_id)) as trace:
-            result = replace(self._executed(code, given, config.timeout_seconds), trace_id=trace)
+            try:
+                result = replace(self._executed(code, given, config.timeout_seconds), trace_id=trace)
+            except (KeyboardInterrupt, SystemExit) as error:
+                _let_go(error)
+                raise
             self._tell_end(result)
             keep(self.config.output_dir, result)
             return result
@@ -123,24 +128,25 @@ class DockerExecutor:
         return self.config.enabled and not emergency_stop()
 
     def _in_container(self, code: str, data: Data, limit: int) -> DockerExecutionResult:
-        container_id = self._create_container(code)
-        try:
-            job = self._assigned[container_id]
-            self._assigned[container_id] = replace(job, data=data)
-            told = self._run_container(container_id, limit)
-        finally:
-            self._put_away(container_id, background=bool(self.config.warm_containers))
-        return of_told(told, container_id, job.living.enforced)
-
-    def _create_container(self, code: str) -> str:
-        """Create a container with all its limits, or take one that stands by; return its id."""
         pool = self._containers()
+        living = self._taken(pool)
         try:
-            living = pool.take()
+            told = self._run(Assigned(living=living, code=code, data=data), limit)
+        finally:
+            pool.discard(living, background=bool(self.config.warm_containers))
+        return of_told(told, living.id, living.enforced)
+
+    def _taken(self, pool: WarmPool) -> Living:
+        try:
+            return pool.take()
         except SetupError as error:
             if error.step != IMAGE_STEP or not self.config.pull:
                 raise self._not_created(error) from error
-            living = self._after_pull(pool, error)
+            return self._after_pull(pool, error)
+
+    def _create_container(self, code: str) -> str:
+        """Create a container with all its limits, or take one that stands by; return its id."""
+        living = self._taken(self._containers())
         self._assigned[living.id] = Assigned(living=living, code=code, data=Data(payload=b"null"))
         return living.id
 
@@ -164,19 +170,19 @@ class DockerExecutor:
         """Hand the strategy over and wait for its result, at most this many seconds."""
         if container_id not in self._assigned:
             raise UsageError(f"{container_id[:80]!r} is not a container of this executor")
-        self._containers().limit(self._assigned[container_id].living, timeout)
-        return OneRun(self._engine(), self.config, self.monitor, self._assigned[container_id], timeout).run()
+        return self._run(self._assigned[container_id], timeout)
+
+    def _run(self, job: Assigned, timeout: int) -> Told:
+        self._containers().limit(job.living, timeout)
+        return OneRun(self._engine(), self.config, self.monitor, job, timeout).run()
 
     def _cleanup_container(self, container_id: str) -> None:
         """Force the removal of a container with all its processes; what fails is tried again in the background."""
-        self._put_away(container_id, background=False)
-
-    def _put_away(self, container_id: str, *, background: bool) -> None:
         job, pool = self._assigned.pop(container_id, None), self._pool
         if job is None or pool is None:
             self._remover.remove(container_id)
         else:
-            pool.discard(job.living, background=background)
+            pool.discard(job.living)
 
     def cleanup_orphaned_containers(self) -> int:
         """Remove containers whose owner is gone, and those that could not be removed before; return how many."""
@@ -264,6 +270,14 @@ class DockerExecutor:
         tell("execution_ended", result.error_message or "", container_id=result.container_id, status=str(result.status),
              isolation=result.isolation, seconds=round(result.execution_time, 3),
              memory_used_mb=round(result.memory_used_mb, 1), cpu_percent=result.cpu_percent)  # fmt: skip
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Empty the frames of an interrupt: whoever keeps its traceback, as an interactive Python does, would hold the
+    container that was in somebody's hands there."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _close_all() -> None:

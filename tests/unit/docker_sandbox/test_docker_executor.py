@@ -474,7 +474,7 @@ def test_who_waits_for_a_container_is_told_of_the_close(made: Made, client: Fake
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert eventually(lambda: executor._pool is not None and executor._pool._waiting == 1)
+    assert eventually(lambda: executor._pool is not None and len(executor._pool._waiting) == 1)
     executor.close()
     thread.join()
     assert "closed" in str(told) or client.containers == {}
