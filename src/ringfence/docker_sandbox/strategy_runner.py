@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 READY = b"ready\n"
 RESULT = "result.json"
-WORDS = 8000
+ENCODED = 24000
+"""How many bytes of JSON an error takes, and its traceback: together with the rest less than the host reads."""
 
 
 def take(source: int, count: int) -> bytes:
@@ -54,6 +55,15 @@ def plain(value: Any) -> object:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     raise TypeError(f"a value of type {type(value).__name__} can't be part of a result")
+
+
+def fitting(text: str, last: bool = False) -> str:
+    """The beginning or the end of a text, as much as fits once it is encoded: a character takes up to 12 bytes."""
+    text = text[-ENCODED:] if last else text[:ENCODED]
+    text = text.encode("utf-8", "backslashreplace").decode()
+    while len(json.dumps(text)) > ENCODED:
+        text = text[len(text) // 8 + 1 :] if last else text[: -(len(text) // 8 + 1)]
+    return text
 
 
 def called(code: str, data: object) -> object:
@@ -94,7 +104,7 @@ def answer(head: Any, payload: bytes) -> tuple[dict[str, object], bytes]:
         import traceback
 
         told = f"{type(error).__name__}: {error}"
-        return {"ok": False, "error": told[:WORDS], "traceback": traceback.format_exc()[-WORDS:]}, b""
+        return {"ok": False, "error": fitting(told), "traceback": fitting(traceback.format_exc(), last=True)}, b""
 
 
 def watch(source: int) -> None:

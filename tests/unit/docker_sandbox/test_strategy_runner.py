@@ -55,6 +55,12 @@ def test_whatever_a_strategy_raises_is_told(tmp_path: Path, code: str, error: st
     assert not reply.ok and error in reply.error and "Traceback" in reply.traceback and reply.payload == b""
 
 
+@pytest.mark.parametrize("text", ["'\\U0001f600' * 9000", "'\\0' * 30000", "'\\udc80'", "'x' * 100_000"])
+def test_a_long_error_is_told_whatever_its_characters_take(tmp_path: Path, text: str) -> None:
+    reply, _ = played(tmp_path, f"def run(data): raise ValueError({text})", Data(payload=b"null"))
+    assert not reply.ok and reply.error.startswith("ValueError: ") and len(reply.error) > 12
+
+
 def test_it_ends_when_nobody_is_there_any_more(tmp_path: Path) -> None:
     waited = subprocess.run(runner_argv(sys.executable), input=b"", capture_output=True, check=False)
     assert (waited.returncode, waited.stdout) == (143, READY)
