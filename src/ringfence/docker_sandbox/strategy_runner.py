@@ -22,6 +22,7 @@ READY = b"ready\n"
 RESULT = "result.json"
 ENCODED = 24000
 """How many bytes of JSON an error takes, and its traceback: together with the rest less than the host reads."""
+DEPTH, LARGEST = 64, 2**53 - 1
 
 
 def take(source: int, count: int) -> bytes:
@@ -42,19 +43,39 @@ def give(target: int, head: dict[str, object], payload: bytes) -> None:
         data = data[os.write(target, data) :]
 
 
-def plain(value: Any) -> object:
+def plain(value: Any, depth: int = 1) -> object:
     """A value for JSON: NaN and infinity become null, numpy numbers become numbers."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, int):
+        return whole(value)
     if isinstance(value, float):
         return value if value - value == 0 else None
+    if depth > DEPTH:
+        raise ValueError(f"a result is nested deeper than {DEPTH}")
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return named(value, depth)
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, depth + 1) for item in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return plain(value.tolist(), depth)
     raise TypeError(f"a value of type {type(value).__name__} can't be part of a result")
+
+
+def whole(value: int) -> int:
+    if abs(value) > LARGEST:
+        raise ValueError("an integer of a result is beyond 2**53, where others would read it differently; make it text")
+    return value
+
+
+def named(value: Any, depth: int) -> dict[str, object]:
+    """The keys of JSON are text: 1 and "1" would be the same one."""
+    found: dict[str, object] = {}
+    for key, item in value.items():
+        if str(key) in found:
+            raise ValueError(f"two keys of a result are {str(key)[:80]!r} in JSON")
+        found[str(key)] = plain(item, depth + 1)
+    return found
 
 
 def fitting(text: str, last: bool = False) -> str:

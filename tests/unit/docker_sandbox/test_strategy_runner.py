@@ -61,6 +61,24 @@ def test_a_long_error_is_told_whatever_its_characters_take(tmp_path: Path, text:
     assert not reply.ok and reply.error.startswith("ValueError: ") and len(reply.error) > 12
 
 
+def nested(depth: int) -> str:
+    return "def run(data):\n    x = {}\n" + "".join("    x = {'a': x}\n" for _ in range(depth - 1)) + "    return x"
+
+
+@pytest.mark.parametrize(("good", "bad", "error"), [
+    ("def run(data): return {'n': [-(2**53 - 1)]}", "def run(data): return {'n': [-2**53]}", "beyond 2**53"),
+    (nested(64), nested(65), "nested deeper than 64"),
+    ("def run(data): return {1: 0, '2': 0}", "def run(data): return {'a': {1: 0, '1': 0}}", "two keys of a result"),
+], ids=["integer", "depth", "keys"])  # fmt: skip
+def test_what_would_not_be_one_result_everywhere_is_an_error_of_the_strategy(
+    tmp_path: Path, good: str, bad: str, error: str
+) -> None:
+    reply, _ = played(tmp_path, good, Data(payload=b"null"))
+    assert reply.ok and read_result(reply.payload)
+    reply, _ = played(tmp_path, bad, Data(payload=b"null"))
+    assert not reply.ok and error in reply.error
+
+
 def test_it_ends_when_nobody_is_there_any_more(tmp_path: Path) -> None:
     waited = subprocess.run(runner_argv(sys.executable), input=b"", capture_output=True, check=False)
     assert (waited.returncode, waited.stdout) == (143, READY)
