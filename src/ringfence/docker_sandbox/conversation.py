@@ -61,26 +61,45 @@ def request(
     return len(words).to_bytes(_LENGTH, "big") + words + data.payload
 
 
-def read_reply(said: bytes | bytearray, most_bytes: int) -> Reply | None:
-    """Return the reply in the output so far; None: more has to come. Overflow or UsageError: it is not a reply."""
-    if len(said) < _LENGTH:
-        return None
-    length = int.from_bytes(said[:_LENGTH], "big")
-    if length > HEAD_BYTES:
-        raise Overflow("the head of the result is too long")
-    if len(said) < _LENGTH + length:
-        return None
-    head = _head(bytes(said[_LENGTH : _LENGTH + length]))
-    count = head.get("bytes")
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise UsageError("the head of the result is not a valid head")
-    if count > most_bytes:
-        raise Overflow(f"the result has {count:,} bytes; {most_bytes:,} are the most that is read")
-    if len(said) < _LENGTH + length + count:
-        return None
-    payload = bytes(said[_LENGTH + length : _LENGTH + length + count])
-    return Reply(ok=head.get("ok") is True, payload=payload, error=_words(head, "error"),
-                 traceback=_words(head, "traceback"))  # fmt: skip
+class ReplyReader:
+    """Reads one reply from output that grows: its head once, when all of it is there."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._head: dict[str, object] | None = None
+        self._begins = self._count = 0
+
+    def read(self, said: bytes | bytearray) -> Reply | None:
+        """Return the reply in the output so far; None: more has to come. Overflow or UsageError: it is not a reply."""
+        if self._head is None:
+            self._head = self._read_head(said)
+        if self._head is None or len(said) < self._begins + self._count:
+            return None
+        payload = bytes(said[self._begins : self._begins + self._count])
+        return Reply(ok=self._head.get("ok") is True, payload=payload, error=_words(self._head, "error"),
+                     traceback=_words(self._head, "traceback"))  # fmt: skip
+
+    def _read_head(self, said: bytes | bytearray) -> dict[str, object] | None:
+        length = int.from_bytes(said[:_LENGTH], "big")
+        if len(said) < _LENGTH:
+            return None
+        if length > HEAD_BYTES:
+            raise Overflow("the head of the result is too long")
+        if len(said) < _LENGTH + length:
+            return None
+        head = _head(bytes(said[_LENGTH : _LENGTH + length]))
+        count = head.get("bytes")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise UsageError("the head of the result is not a valid head")
+        if count > self._most:
+            raise Overflow(f"the result has {count:,} bytes; {self._most:,} are the most that is read")
+        self._begins, self._count = _LENGTH + length, count
+        return head
+
+
+def read_reply(said: bytes, most_bytes: int) -> Reply | None:
+    """The same for output that has ended."""
+    return ReplyReader(most_bytes).read(said)
 
 
 def _head(data: bytes) -> dict[str, object]:
@@ -156,8 +175,9 @@ class Conversation:
     def reply(self, until: float, every_s: float, tick: Callable[[], object]) -> Reply:
         """Wait for the reply. ``tick`` is called now and then, also during endless output."""
         next_tick = time.monotonic() + every_s
+        reader = ReplyReader(self._most)
         while True:
-            found = read_reply(self._said, self._most)
+            found = reader.read(self._said)
             if found is not None:
                 return found
             try:

@@ -17,7 +17,7 @@ from tests.unit.docker_sandbox.fake_client import FakeChannel, FakeClient, FakeC
 
 from ringfence.container import orphans, seccomp_profile
 from ringfence.container.api import Listed
-from ringfence.docker_sandbox import applied_table, one_run, warm_pool
+from ringfence.docker_sandbox import applied_table, conversation, one_run, warm_pool
 from ringfence.docker_sandbox import executor as executor_module
 from ringfence.docker_sandbox import executor as module
 from ringfence.docker_sandbox.config import EMERGENCY, DockerConfig
@@ -25,6 +25,7 @@ from ringfence.docker_sandbox.conversation import Conversation
 from ringfence.docker_sandbox.executor import DockerExecutor
 from ringfence.docker_sandbox.result import StrategyStatus
 from ringfence.errors import SetupError, UnavailableError, UsageError
+from ringfence.evidence import strictjson
 from ringfence.metrics import life_log, recorder
 from ringfence.model.limits import SyscallProfile
 from ringfence.model.outcome import Enforcement
@@ -577,6 +578,17 @@ def test_one_that_talks_without_end_has_a_deadline_too(
     result = made(result_limit="100k").execute("x", timeout=1)
     assert result.status is StrategyStatus.TIMEOUT and client.containers == {}
     assert client.calls.count("stats") > 2, "it is measured meanwhile"
+
+
+def test_the_head_of_an_answer_in_many_pieces_is_read_once(
+    made: Made, client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, received, parse = [], FakeChannel.receive, strictjson.parse
+    monkeypatch.setattr(conversation.strictjson, "parse", lambda data: read.append(data) or parse(data))
+    monkeypatch.setattr(FakeChannel, "receive", lambda self, at_most: received(self, min(at_most, 50)))
+    client.play = answers({"a": "x" * 2000}, traceback="y" * 1000)
+    assert made().execute("x").metrics == {"a": "x" * 2000}
+    assert len(read) == 2, "its head, and the result"
 
 
 @pytest.mark.parametrize("stream", [1, 2])
