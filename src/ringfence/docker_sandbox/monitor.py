@@ -71,15 +71,20 @@ class ContainerMonitor:
         with self._lock:
             return self._used.get(container_id, Used())
 
+    def record_container_kept(self, container_id: str) -> None:
+        """Decrement ``active_containers``: it was stopped, and is neither removed nor an orphan."""
+        with self._lock:
+            was_active = self._used.pop(container_id, None) is not None
+        if was_active:
+            recorder.add("active_containers", -1, isolation=ISOLATION)
+
     def record_container_cleanup(self, container_id: str, success: bool) -> None:
         """Track success and failure: what could not be removed is an orphan until it is."""
         with self._lock:
-            was_active = self._used.pop(container_id, None) is not None
             before = len(self._orphans)
             (self._orphans.discard if success else self._orphans.add)(container_id)
             count = len(self._orphans)
-        if was_active:
-            recorder.add("active_containers", -1, isolation=ISOLATION)
+        self.record_container_kept(container_id)
         recorder.add("container_cleanup_total", success=str(success).lower())
         recorder.set_to("orphaned_containers", count)
         recorder.set_to("orphaned_containers_alert", float(count > self._alert_above))

@@ -256,6 +256,7 @@ class WarmPool:
     def _stop(self, place: Place) -> None:
         try:
             self._client().kill(place.made)
+            self._monitor.record_container_kept(place.made)
             self._guard(place.url).done(place.name)
             tell("container_kept", container_id=place.made)
         except SandboxError as error:

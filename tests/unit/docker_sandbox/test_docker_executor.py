@@ -500,8 +500,9 @@ def test_an_interrupt_while_a_strategy_runs_leaves_no_container(made: Made, clie
 
 
 def test_containers_are_kept_where_the_configuration_says_so(made: Made, client: FakeClient, lines: Lines) -> None:
-    executor = made(cleanup_on_exit=False)
+    executor, active = made(cleanup_on_exit=False), recorder.value("active_containers", isolation="container")
     assert executor.execute("x").success
+    assert recorder.value("active_containers", isolation="container") == active, "one that is kept does not run"
     client.fails = {"kill": [SetupError("kill the container", "busy")]}
     assert executor.execute("x").success
     assert [*client.containers] == ["c1", "c2"] and "kill" in client.calls and len(lines.of("container_kept")) == 2
