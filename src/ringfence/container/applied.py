@@ -233,7 +233,15 @@ def _user(facts: Facts) -> Rows:
     said, wanted = facts.whole.get("User"), facts.spec.user
     if said != wanted:
         return [("user", _not(wanted, f"the engine says user {said!r}"))]
-    return [("user", _held(wanted, "user", "an id without rights", Mechanism.USER))]
+    return [("user", _held(wanted, "user", _whose(wanted), Mechanism.USER))]
+
+
+def _whose(user: str) -> str:
+    """What is to be said of a user by number. Without a group, an engine takes that of the image, else root's."""
+    number, _, group = user.partition(":")
+    if not number.strip("0"):
+        return "the id of root, which owns the files of the image and of whatever of the host is shown"
+    return "an id without rights" if group.strip("0") else "an id without rights, in the group of root"
 
 
 _BY_ULIMIT = {"nofile": ("nofile", "RLIMIT_NOFILE", "per process"), "fsize": ("file_size", "RLIMIT_FSIZE", "each file"),

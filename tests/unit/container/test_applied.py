@@ -6,6 +6,7 @@ import pytest
 
 from ringfence.container.applied import read_back
 from ringfence.container.hardening import ContainerSpec, create_arguments
+from ringfence.model.record import replace
 
 SPEC = ContainerSpec(argv=("x",), cpus=0.5, seccomp="{}", ulimits={"nofile": (64, 64), "fsize": (9, 9), "cpu": (2, 3)})
 INFO: dict[str, object] = {"SecurityOptions": ["name=seccomp,profile=default"], "MemoryLimit": True, "SwapLimit": True,
@@ -69,6 +70,17 @@ def test_a_rootless_engine_with_version_1_holds_no_group_limit_whatever_it_says(
 def test_what_the_engine_says_that_it_cannot_is_not_applied() -> None:
     table = read_back(SPEC, inspected(), INFO | {"SwapLimit": False, "SecurityOptions": []}, {})
     assert {name for name, entry in table.items() if not entry.applied} == {"swap", "syscalls"}
+
+
+@pytest.mark.parametrize(("user", "said"), [
+    ("65534:65534", "an id without rights"), ("0:0", "the id of root"), ("00:7", "the id of root"),
+    ("0", "the id of root"),
+    ("1000:0", "in the group of root"), ("1000", "in the group of root"),
+])  # fmt: skip
+def test_the_id_of_root_is_called_that(user: str, said: str) -> None:
+    spec = replace(SPEC, user=user)
+    entry = read_back(spec, inspected() | {"Config": {"User": user}}, INFO, {})["user"]
+    assert entry.applied and said in entry.details and ("root" in said) is ("root" in entry.details)
 
 
 def test_nonsense_in_place_of_an_inspection_applies_nothing() -> None:
