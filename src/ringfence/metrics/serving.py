@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from wsgiref.simple_server import WSGIServer
 
 from ringfence.errors import UsageError
@@ -60,7 +61,8 @@ def forget_dead(folder: str) -> None:
     for name in os.listdir(folder):
         pid = name.removesuffix(".db").rpartition("_")[2]
         if name.startswith("gauge_live") and pid.isdigit() and not _lives(int(pid)):
-            multiprocess.mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
+            with suppress(FileNotFoundError):  # somebody else who asks at this moment has removed it
+                multiprocess.mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
 
 
 def _lives(pid: int) -> bool:

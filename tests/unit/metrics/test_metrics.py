@@ -100,6 +100,20 @@ def test_without_metrics_nothing_of_them_is_loaded() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_two_who_ask_at_once_both_get_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each removes the gauges of the dead, and finds some that the other has removed since it looked."""
+    dead = 4194305  # more than any process has as its number
+    names = [f"gauge_livesum_{dead}.db", f"gauge_livemax_{dead}.db"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    remove = os.remove
+    monkeypatch.setattr(os, "remove", lambda path: (remove(path), remove(path)))
+    serving.forget_dead(str(tmp_path))
+    monkeypatch.undo()
+    serving.forget_dead(str(tmp_path))
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.system
 def test_processes_that_count_in_a_folder_are_added_up(tmp_path: Path) -> None:
     folder = str(tmp_path / "figures")
