@@ -227,8 +227,10 @@ class Client:
     def list(self, label: str) -> list[Listed]:
         """All containers with this label, running or not; ``name`` or ``name=value``."""
         with self._asked("list containers"):
-            rows = self._sdk.containers(all=True, filters={"label": [label]})
-        return [_listed(row) for row in rows]
+            rows: object = self._sdk.containers(all=True, filters={"label": [label]})
+            if not isinstance(rows, list):
+                raise ValueError(f"{type(rows).__name__} in place of a list")
+            return [_listed(_mapping(row)) for row in rows]
 
     def has_image(self, ref: str) -> bool:
         return self._unless_gone("look at the image", lambda: self._sdk.inspect_image(ref))
@@ -266,7 +268,7 @@ class Client:
     def _asked(self, step: str) -> Iterator[None]:
         """Whatever the SDK raises, as ours."""
         from docker.errors import APIError, DockerException
-        from requests.exceptions import RequestException
+        from requests.exceptions import InvalidJSONError, RequestException
         from urllib3.exceptions import HTTPError
 
         try:
@@ -275,9 +277,11 @@ class Client:
             raise
         except APIError as error:
             raise SetupError(step, words(error)) from error
+        except InvalidJSONError as error:  # it answers
+            raise SetupError(step, f"the engine's answer can't be used: {error}") from error
         except (RequestException, HTTPError, ConnectionError, TimeoutError, FileNotFoundError) as error:
             raise unavailable(self.kind, self.url, error) from error
-        except (DockerException, ValueError, TypeError, AttributeError, OSError) as error:
+        except (DockerException, ValueError, TypeError, AttributeError, LookupError, RecursionError, OSError) as error:
             raise SetupError(step, f"the engine's answer can't be used: {words(error)}") from error
 
 

@@ -73,12 +73,15 @@ class DockerExecutor:
         self.close()
 
     def warm_up(self) -> None:
-        """Prepare containers in the background. Without an engine nothing happens: an execution will report that."""
+        """Prepare containers in the background. Without an engine, or with one whose answers can't be used, nothing
+        happens: an execution will report that."""
         try:
             if self._enabled():
                 self._containers().fill()
         except UnavailableError as error:
             tell("docker_unavailable", str(error), level=logging.WARNING)
+        except SetupError as error:
+            tell("warm_container_failed", str(error), level=logging.WARNING)
 
     def execute_strategy(self, code: str, data: object = None) -> dict[str, object]:
         """Execute it and return the fields of ``DockerExecutionResult`` as a dict."""
@@ -218,11 +221,20 @@ class DockerExecutor:
     def _engine(self) -> EngineClient:
         with self._lock:
             if self._client is None:
-                self._client = self._connect(self.config.engine)
-                self._info = self._client.info()
+                self._client = self._connected()
                 tell("engine_connected", version=str(self._info.get("ServerVersion", "")))
                 self.cleanup_orphaned_containers()
             return self._client
+
+    def _connected(self) -> EngineClient:
+        """One that has told about itself; the next execution asks again if it has not."""
+        client = self._connect(self.config.engine)
+        try:
+            self._info = client.info()
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def _forget_engine(self) -> None:
         """The engine was lost: the next execution connects anew, and removes what the last one left."""

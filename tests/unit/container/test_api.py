@@ -192,6 +192,21 @@ def test_labels_and_states_are_listed(fake: FakeEngine, client: api.Client) -> N
         client.list("a")
 
 
+def of_json(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 Said\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.mark.parametrize("answer", [
+    (200, None), (200, 7), (200, "x"), (200, [1]), (200, [None]), (200, [[1]]), (200, {"Id": 7}),
+    of_json(b"[" * 100_000 + b"]" * 100_000), of_json(b'[{"Id": ' + b"9" * 5000 + b"}]"), of_json(b"\xff\xfe"),
+], ids=lambda answer: repr(answer)[:40])  # fmt: skip
+def test_no_answer_becomes_a_traceback(fake: FakeEngine, client: api.Client, answer: object) -> None:
+    fake.answers |= {"GET /containers/json": answer, f"GET /containers/{ID}/json": answer}  # type: ignore[dict-item]
+    with pytest.raises(SandboxError):
+        client.list("a")
+    assert client.logs(ID) == b"", "for which the SDK looks at the container first"
+
+
 @pytest.mark.parametrize(("variables", "kind", "url"), [
     ({"DOCKER_HOST": "tcp://127.0.0.1:1"}, "docker", "tcp://127.0.0.1:1"),
     ({"RINGFENCE_ENGINE": "podman", "CONTAINER_HOST": "unix:///p.sock"}, "podman", "unix:///p.sock"),

@@ -676,3 +676,19 @@ def test_warming_up_without_an_engine_is_no_error(made: Made, client: FakeClient
     with made(warm_containers=1):
         assert lines.of("docker_unavailable")
     client.gone = False
+
+
+@pytest.mark.parametrize("call", ["info", "list"])
+def test_an_engine_that_answers_nonsense_is_told_by_the_execution(
+    made: Made, client: FakeClient, lines: Lines, call: str
+) -> None:
+    nonsense = SetupError("ask the container engine", "the engine's answer can't be used: 7")
+    client.fails = {call: [nonsense]}
+    executor = made(warm_containers=1)
+    executor.warm_up()
+    assert lines.of("warm_container_failed")
+    client.fails = {call: [nonsense]}
+    if call == "info":
+        assert executor.execute("x").status is StrategyStatus.CREATION_FAILED
+    result = executor.execute("x")
+    assert result.success and executor._info, "what the engine says of itself is asked for again"
