@@ -20,7 +20,7 @@ _FLAGS = {
 }  # fmt: skip
 # Far above what distributions and subordinate ranges hand out; a process id has at most 22 bits.
 FIRST_HOST_ID, IDS_PER_PROCESS = 0x70000000, 512
-DATAGRAMS = (2, 2 | os.O_CLOEXEC, 0)
+DATAGRAMS = (2, 2 | 0o2000000, 0)
 """Arguments of socket: AF_INET, SOCK_DGRAM | SOCK_CLOEXEC."""
 SET_FLAGS = 0x8914
 LOOPBACK_UP = pack("16sh22x", b"lo", 0x1 | 0x8)
