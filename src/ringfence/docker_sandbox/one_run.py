@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 
@@ -21,6 +22,8 @@ from ringfence.model.record import record
 
 SAMPLE_S = 1.0
 _END_S = 10.0
+_STATS_S = 2.0
+"""An engine takes a second to measure; one that takes longer does not keep a strategy from its end."""
 _BUSY = 0.8
 """A strategy that used this share of its possible processor time was held back by that limit."""
 
@@ -48,6 +51,7 @@ class OneRun:
         self._id = job.living.id
         self._places = group_files.locate(self._id) if config.export_container_stats else {}
         self._began = time.monotonic()
+        self._asking: threading.Thread | None = None
 
     def run(self) -> Told:
         """The result as plain data; UnavailableError if the engine was lost meanwhile."""
@@ -78,11 +82,20 @@ class OneRun:
         return self._told(StrategyStatus.OK, "", metrics=read_result(reply.payload))
 
     def _sample(self) -> None:
-        """Measure its use; it must not fail if an engine can't tell."""
+        """Measure its use; it must not fail if an engine can't tell, nor wait for one that hangs."""
         if not self._config.export_container_stats:
             return
+        found = self._group()
+        if found:
+            self._monitor.record_resource_usage(self._id, found)
+        elif self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self._ask, name="ringfence-stats", daemon=True)
+            self._asking.start()
+            self._asking.join(_STATS_S)
+
+    def _ask(self) -> None:
         try:
-            self._monitor.record_resource_usage(self._id, self._group() or self._client.stats(self._id))
+            self._monitor.record_resource_usage(self._id, self._client.stats(self._id))
         except SandboxError:
             return  # an engine that is lost ends the streams too
 

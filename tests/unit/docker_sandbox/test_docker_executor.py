@@ -516,6 +516,17 @@ def test_without_statistics_none_are_asked_for(made: Made, client: FakeClient) -
     assert made().execute("x").success
 
 
+def test_an_engine_that_hangs_while_it_measures_holds_nobody_up(
+    made: Made, client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_run, "_STATS_S", 0.01)
+    answered, asked = threading.Event(), []
+    monkeypatch.setattr(client, "stats", lambda _: asked.append(1) or answered.wait(40) or {})
+    result = made().execute("x")
+    assert result.success and asked == [1] and not answered.is_set()
+    answered.set()
+
+
 def test_results_are_kept_in_a_folder(made: Made, tmp_path: Path, lines: Lines) -> None:
     folder = tmp_path / "out"
     result = made(output_dir=str(folder)).execute("x", trace_id="abc")
