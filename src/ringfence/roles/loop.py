@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _BEFORE_SWEEP = 256
 _SLOW_NS = 1_000_000
 """A hearer that took this long may have delayed another visit's deadline."""
+_LONGEST_MS = 3_600_000
+"""poll refuses more than some 24 days."""
 
 
 class Timer:
@@ -110,7 +112,7 @@ class Loop:
     def _wait_ms(self) -> int | None:
         times = [heap[0][0] for heap in (self._deadlines, self._looks) if heap]
         # Rounded up: waking before the time is due would mean polling again at once.
-        return max(0, min(times) - time.monotonic_ns()) // 1_000_000 + 1 if times else None
+        return min(max(0, min(times) - time.monotonic_ns()) // 1_000_000 + 1, _LONGEST_MS) if times else None
 
     def _do_due(self, heap: Heap) -> None:
         now_ns = time.monotonic_ns()

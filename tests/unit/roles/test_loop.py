@@ -136,3 +136,15 @@ def test_what_was_cancelled_is_not_kept_until_its_time() -> None:
     for _ in range(5000):
         loop.at(time.monotonic_ns() + 10**15, lambda: None).cancel()
     assert len(loop._deadlines) < 1000
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["poll", "epoll"])
+def test_a_deadline_in_thirty_years_keeps_nobody_from_being_heard(many: bool, pipes: list[tuple[int, int]]) -> None:
+    """The deadline of a box is that far away, and the last timer of what one of its visits has left."""
+    loop, heard = Loop(many=many), list[int]()
+    (reader, writer), *_ = pipes
+    loop.at(time.monotonic_ns() + 10**18, lambda: None)
+    loop.add(reader, lambda descriptor: heard.append(descriptor))
+    os.write(writer, b"x")
+    loop.turn()
+    assert heard == [reader]
