@@ -88,7 +88,7 @@ def _against_run(engine: str, warm: DockerExecutor, cold: DockerExecutor, effort
 def _stand_by(executor: DockerExecutor) -> None:
     """Until there are as many as there should be."""
     pool, give_up = executor._containers(), time.monotonic() + 120
-    while len(pool._warm) < executor.config.warm_containers or pool._alive > len(pool._warm):
+    while len(pool._warm) < executor.config.warm_containers or len(pool._places) > len(pool._warm):
         pool.fill()
         time.sleep(0.05)
         assert time.monotonic() < give_up, "the pool does not fill"
