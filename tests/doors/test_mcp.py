@@ -93,10 +93,15 @@ def test_a_line_that_is_no_message_is_answered_and_the_server_goes_on(tmp_path: 
         '{"jsonrpc":"2.0","id":10,"method":"ping"}',
     ]  # fmt: skip
     environment = framework_environment("mcp") | {"XDG_STATE_HOME": str(tmp_path / "state")}
-    done = subprocess.run([sys.executable, "-m", "ringfence", "mcp"], env=environment, input="\n".join(lines) + "\n",
-                          capture_output=True, text=True, timeout=900, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines()]
+    command, said = [sys.executable, "-m", "ringfence", "mcp"], list[dict[str, Any]]()
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write("\n".join(lines) + "\n")
+        server.stdin.flush()
+        while not said or said[-1]["id"] != 10:  # a server whose input ends need not answer what it has not yet
+            said.append(json.loads(server.stdout.readline()))
+        server.stdin.close()
+    assert server.returncode == 0
     codes = [(each["id"], each["error"]["code"]) for each in said if "error" in each]
     not_json, no_message = -32700, -32600
     assert codes == [(None, not_json), (7, no_message), (None, no_message), (None, no_message), (None, not_json),
