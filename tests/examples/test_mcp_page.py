@@ -130,6 +130,18 @@ class _KeyWorld:
         self.close = self._world.close
 
     def said(self, servers: dict[str, Any], calls: Calls) -> list[str]:
+        printed, problem = self._told(servers, calls)
+        assert printed, problem
+        answers: list[str] = json.loads(printed)["answers"]
+        return answers
+
+    def refused(self, servers: dict[str, Any], calls: Calls) -> str:
+        """Why the server did not start."""
+        printed, problem = self._told(servers, calls)
+        assert not printed
+        return problem
+
+    def _told(self, servers: dict[str, Any], calls: Calls) -> tuple[str, str]:
         command = _application(self._home, json.dumps(servers), calls)
         code = (
             "import os, subprocess\n"
@@ -137,9 +149,7 @@ class _KeyWorld:
             "found = [done.stdout.decode(), done.stderr.decode()]"
         )
         printed, problem = self._world.ask(op="execute", code=code)["found"]  # type: ignore[misc]
-        assert printed, problem
-        answers: list[str] = json.loads(printed)["answers"]
-        return answers
+        return printed, problem
 
 
 @pytest.fixture
@@ -158,5 +168,5 @@ def test_the_server_is_sent_a_key_that_the_sandbox_never_has(home: Path, key_wor
     assert f'"x-api-key": "{KEY}"' in asked
     assert "SSL_CERT_FILE=" in found and KEY not in found
     del servers["mcpServers"]["ringfence"]["env"]
-    (refused,) = key_world.said(servers, [asks])
+    refused = key_world.refused(servers, [asks])
     assert "MODEL_API_KEY is to be injected, and that variable is unset or empty here" in refused
