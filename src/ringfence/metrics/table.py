@@ -48,7 +48,7 @@ METRICS: tuple[Metric, ...] = (
     _histogram("start_latency_seconds", "from the call to the start of the program", "isolation"),
     _counter("execution_timeout_total", "ended because their time was over", "isolation"),
     _histogram("execution_timeout_duration_seconds", "how long those ran", "isolation"),
-    _counter("resource_limit_exceeded_total", "ended by a limit of memory, processes or processor time",
+    _counter("resource_limit_exceeded_total", "jobs that reached a limit, whether or not it ended them, by limit",
              "isolation", "resource"),
     _counter("security_rejections_total", "code that the validator refused, by what was wrong", "reason"),
     _counter("docker_fallback_total", "strategies sent to fallback_level because there was no engine", "level"),
