@@ -8,9 +8,9 @@ from ringfence.validation.result import SecurityValidationResult
 
 def tightened(policy: SandboxPolicy, result: SecurityValidationResult) -> SandboxPolicy:
     """Return the policy with less where the code asks for less, never with more: no network where none is used, no
-    writable path and small files where no file is, no variable of the caller where none is read.
+    writable path where no file is, no variable of the caller where none is read.
 
-    Code that can't be followed, or that uses libraries nobody has examined, leaves the policy as it is.
+    Code with errors, or with libraries that the validator does not know, leaves the policy as it is.
     """
     if not result.is_valid or "unknown" in result.uses:
         return policy
