@@ -40,8 +40,9 @@ _EXECUTION = Group(title="DockerExecutor and its result", rows=(
           proof=named(_EXECUTOR, "all_that_is_open_is_closed_at_the_exit") +
           named(_ENGINE, "a_valid_strategy_runs_and_its_container_is_gone")),
     limited("`execute_strategy(code, data: Any) -> dict`",
-            "`data` is what JSON can express, or the path of a file: no pickle goes in. The strategy is a function "
-            "`run(data)` that returns a dict.", Call("ringfence.DockerExecutor.execute_strategy", "code, data"),
+            "`data` is what JSON can express, or a `pathlib.Path` of a file: no pickle goes in. The strategy is a "
+            "function `run(data)` that returns a dict.",
+            Call("ringfence.DockerExecutor.execute_strategy", "code, data"),
             Command("ringfence strategy", "run"), adr=(103,),
             proof=named(_EXECUTOR, "execute_strategy_returns_the_result_as_a_dict",
                         "what_the_caller_gets_wrong_is_raised")),

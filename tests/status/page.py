@@ -16,20 +16,23 @@ _HEAD = """\
 
 # Status
 
-Four specifications say what ringfence has to have. This page lists every interface of theirs, and how far it works.
+Four specifications say what ringfence must provide. This page lists every interface in them and says how far it works.
+Use it to check whether something that a specification names is there, and under which name. To learn how to use
+ringfence, begin with the [tutorial](tutorial/index.md).
 
 | state | meaning |
 |---|---|
-| works | as the specification has it; the tests named in the row show it |
-| works with these limits | the same, except for what the row says |
+| works | as specified; the tests named in the row show it |
+| works with these limits | as specified, except for what the row says |
 | not yet | it does not exist yet. The row says what happens when you try: an error says so, and nothing runs |
 | refused | it will not exist. The decision (ADR) says why |
 
 The table is data ([tests/status](../tests/status/__init__.py)), and tests check it against the code
 ([ADR 0140](adr/0140-what-works-is-a-table-that-is-tried.md)). Every name can be imported and has these parameters,
-fields and defaults. Every option is one that the parser knows. Every test and every decision exists. For what does
-not exist, the line shown was tried. A test named here may run only in `make test-all`, and not in the
-gate. What the levels promise against an attacker is in another table: [guarantees](explanation/guarantees.md).
+fields and defaults. The parser knows every option. Every test and every decision exists. For what does
+not exist, the row shows a call that a test tries, and a part of the error. A test named here may run only in
+`make test-all`, not in the gate. What the levels promise against an attacker is in another table:
+[guarantees](explanation/guarantees.md).
 """
 _COLUMNS = "| interface | state | here | limits, or what happens | shown by |\n|---|---|---|---|---|"
 
