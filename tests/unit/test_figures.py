@@ -72,7 +72,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
         f"{word(layer_room._TRIES)} times in a row",
         f"take turns (up to {lock._TURN_S:g} s each",
         f"at most {SHARES['RLIMIT_SIGPENDING']:,} signals",
-        f"{SHARES['RLIMIT_MSGQUEUE'] // KIB} KiB of queues",
+        f"{SHARES['RLIMIT_MSGQUEUE'] // KIB} KiB of message queues",
     ),
     "CONTRIBUTING.md": (
         f"Up to {word(second_runs.MOST)} leave the gate green",
@@ -80,7 +80,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
         f"({measured.OVERALL_PERCENT} %, for enforcement code {measured.ENFORCEMENT_PERCENT} %)",
     ),
     "docs/reference/policy.md": (
-        f"after {word(rlimits.CPU_GRACE_S)} more seconds",
+        f"SIGKILL {word(rlimits.CPU_GRACE_S)} seconds of processor time later",
         f"at most {network_list.MAX_RULES:,} entries, names at most {network_list.MAX_PORTS} different ports",
         f"at most {network_list.MAX_LISTENERS:,} listening sockets",
         f"{word(network_list.WILDCARD_ADDRESSES)} for a wildcard",
@@ -88,8 +88,8 @@ FIGURES: dict[str, tuple[str, ...]] = {
         f"`idle_s` ({network_list.UNNAMED['idle_s']:.0f})",
         f"`{addresses.PROXY_ADDRESS}:{addresses.PROXY_PORT}`",
         f"at most {policy_file.MAX_FILE_BYTES // KIB} KiB and {policy_file.MAX_ENTRIES:,} entries",
-        f"more than {policy_paths.MOST_PATH_BYTES:,} bytes, one with a part",
-        f"of more than {policy_paths.MOST_NAME_BYTES}, and more than {policy_paths.MOST_PATHS:,} paths",
+        f"more than {policy_paths.MOST_PATH_BYTES:,} bytes, or with a component",
+        f"of more than {policy_paths.MOST_NAME_BYTES}, is refused too, and so are more than {policy_paths.MOST_PATHS:,} paths",
         *(
             f"2^{int(limits.LIMIT_OF[name].largest).bit_length() - 1} {what}"
             for name, what in (("disk", "bytes"), ("pids", "processes"), ("nofile", "descriptors"))
@@ -129,10 +129,10 @@ FIGURES: dict[str, tuple[str, ...]] = {
     ),
     "docs/reference/service.md": (
         f"{decoding.MOST_VALUES:,} values",
-        f"{body_texts.MOST_REST_BYTES // MIB} MiB beside long texts",
+        f"{body_texts.MOST_REST_BYTES // MIB} MiB of everything but long texts",
         f"at most {box_requests.MOST_CHECKPOINTS} checkpoints",
         f"take {word(box_requests.MOST_CHECKPOINT_DISKS)} times the `disk_bytes`",
-        f"A tenant has at most {word(pools.MOST_EACH)}.",
+        f"A tenant has at most {word(pools.MOST_EACH)} such pools",
         f"its last {runs._MOST_KEPT} runs, within its equal part of {runs._MOST_KEPT_BYTES // MIB} MiB",
         f"but at least {runs._LEAST_KEPT_BYTES // MIB} MiB",
         "a million keys" if run._MOST_KEYS == 10**6 else "another number of keys",
