@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready $(VENV)/.native
+INSTALLED := $(VENV)/.installed $(VENV)/.native
+READY := $(INSTALLED) $(VENV)/.ready
 
 .PHONY: run quick test unsteady test-windows test-all soak check bench corpus dist docs clean
 
-run: $(READY)
+run: $(INSTALLED)
 	@$(BIN)/ringfence demo
 
 # Pure tests, in seconds.
@@ -64,19 +65,26 @@ $(VENV)-docs/.ready: pyproject.toml
 	@$(VENV)-docs/bin/python -c 'import material, mkdocs'
 	@touch $@
 
-$(VENV)/.ready: pyproject.toml
+# The package alone: a newcomer's first look waits for nothing else.
+$(VENV)/.installed: pyproject.toml
 	@echo "setting up $(VENV) (once)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringfence needs Python 3.11 or later")'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>&1 | grep -v '^WARNING' || true
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' 2>&1 | grep -v '^WARNING' || true
-	@$(BIN)/python -c 'import ringfence, pytest, yaml'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c 'import ringfence, yaml'
 	@# As an installation from a wheel has it: where PYTHONDONTWRITEBYTECODE is set, each start would compile all of it.
 	@$(BIN)/python -m compileall -q src/ringfence
 	@touch $@
 
+# And what tests need.
+$(VENV)/.ready: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c 'import pytest, mypy'
+	@touch $@
+
 # Filters as bytes, and the parts in C where there is a compiler; everything works without.
-$(VENV)/.native: hatch_build.py $(wildcard src/ringfence/native/*.[ch] src/ringfence/kernel/seccomp/*.py) src/ringfence/kernel/syscall_numbers.py | $(VENV)/.ready
+$(VENV)/.native: hatch_build.py $(wildcard src/ringfence/native/*.[ch] src/ringfence/kernel/seccomp/*.py) src/ringfence/kernel/syscall_numbers.py | $(VENV)/.installed
 	@$(BIN)/python hatch_build.py >/dev/null
 	@touch $@
 
