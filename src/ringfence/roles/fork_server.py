@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from ringfence.transport.request import VisitRequest
 
+BROKEN = 1
+"""The exit code of a process that an error has ended."""
+
 
 def fork_with(descriptors: list[int], run: Callable[[list[int]], None], leave_open: Sequence[int] = ()) -> int:
     """Fork a process that owns copies of these descriptors, and those that stay where they are; return its pid."""
@@ -35,12 +38,14 @@ def fork_with(descriptors: list[int], run: Callable[[list[int]], None], leave_op
 
 
 def become(descriptors: list[int], run: Callable[[list[int]], None], leave_open: Sequence[int] = ()) -> NoReturn:
-    """Be that process from now on."""
+    """Be that process from now on. If it breaks, its parent learns that, and ends what it has left."""
+    code = BROKEN
     try:
         signal.set_wakeup_fd(-1)
         run(keep_only(descriptors, leave_open))
+        code = 0
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 def lead_described(descriptors: list[int]) -> None:

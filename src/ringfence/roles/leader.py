@@ -44,8 +44,12 @@ STARTS, RUNS_JOB, ENDS, OVER = range(4)
 def lead(visit: Leader, streams: Sequence[int]) -> None:
     """Lead one visit from the request to the report."""
     visit.begin(streams)
-    while visit.phase != OVER:
-        visit.loop.turn()
+    try:
+        while visit.phase != OVER:
+            visit.loop.turn()
+    except Exception as error:
+        visit.tell_broken(error)
+        raise
 
 
 class Leader:
@@ -316,6 +320,11 @@ class Leader:
         self._told = self._failed = True
         self._begin_end()
         self._once_more()
+
+    def tell_broken(self, error: Exception) -> None:
+        """This process can't lead it any more; whoever forked it ends what is left."""
+        if not self._told:
+            self.outbox.end(wire.failed_frame("lead", 0, f"{type(error).__name__}: {error}"))
 
     def _begin_end(self) -> None:
         self.phase = ENDS

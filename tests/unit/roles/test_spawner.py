@@ -265,3 +265,48 @@ def test_no_door_is_ever_a_standard_stream() -> None:
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert all(int(number) > 2 for number in done.stdout.split())
     assert len(done.stdout.split()) == 2
+
+
+_BREAKS = """
+import os
+from ringfence.roles.loop import Loop
+def turn(self, whole=Loop.turn):
+    whole(self)
+    if os.path.exists({began!r}):
+        raise OverflowError("of a test")
+Loop.turn = turn
+"""
+
+
+@pytest.mark.parametrize("isolation", ["process", "strict"])
+def test_a_leader_that_breaks_says_why_and_nothing_of_its_job_lives_on(fresh, isolation, tmp_path, monkeypatch) -> None:
+    began, code = tmp_path / "began", tmp_path / "breaks.py"
+    code.write_text(_BREAKS.format(began=str(began)))
+    boot = spawner._BOOT.replace("from ringfence", f"exec(open({str(code)!r}).read()); from ringfence")
+    monkeypatch.setattr(spawner, "_BOOT", boot)
+    # The control: until then it leads.
+    policy = SandboxPolicy(isolation=isolation, wall_time_s=30, writable_paths=[str(tmp_path)])
+    assert run(["sh", "-c", "exit 3"], policy).rc == 3
+    seconds = f"4242.{os.getpid()}"
+    script = f"touch {began}; sleep {seconds} & sleep {seconds}"
+    with pytest.raises(SetupError, match="OverflowError: of a test"):
+        run(["sh", "-c", script], policy)
+    assert _within(10, lambda: not _sleeping(seconds.encode()))
+
+
+def _sleeping(seconds: bytes) -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdecimal() and seconds in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(folder.name)
+        except OSError:
+            pass
+    return found
+
+
+def _within(seconds: float, condition) -> bool:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(condition())
