@@ -88,6 +88,43 @@ def test_a_program_runs_a_strategy_with_the_configuration_of_the_repository(work
     assert f"'requested': {128 * MIB}," in memory
 
 
+SUMS = """
+import os
+import unittest
+
+class Sums(unittest.TestCase):
+    def test_sum(self):
+        self.assertEqual((os.environ["SEED"], 1 + 1), ("1", 2))
+"""
+
+
+@pytest.mark.root
+def test_one_test_command_runs_in_several_images(work: Path) -> None:
+    (work / "test_sums.py").write_text(SUMS)
+    text = written("docs/how-to/containers/quick-start.md", "for image in")
+    output_of(["docker", "tag", container_image.NAME, "strategies:1"], work)
+    assert shell(text, work.parent).count("Ran 1 test") == 2
+    wrong = shell(filled(text, **{"done": "done || echo $?", "SEED=1": "SEED=2"}), work.parent)
+    assert "FAILED (failures=1)" in wrong, "the test is really run"
+    missing = shell("ringfence run --isolation container --image no-such:1 -- true || echo $?", work.parent)
+    assert "No such image: no-such:1" in missing and missing.endswith("\n1\n")
+
+
+@pytest.mark.root
+def test_a_strategy_has_the_variables_of_its_image_and_none_of_the_callers(work: Path) -> None:
+    (work / "strategy.py").write_text("import os\n\ndef run(data):\n    return dict(os.environ)\n")
+    (work / "Dockerfile").write_text(f"FROM {container_image.NAME}\nENV WORDS=its\n")
+    shell("docker build -q -t with-words:1 .", work.parent, {"DOCKER_BUILDKIT": "0"})
+    shown = _asked(work, "MINE=1 ringfence strategy run strategy.py --no-validate --image with-words:1")["metrics"]
+    assert shown["WORDS"] == "its" and shown.keys() == {"WORDS", "PATH", "HOME", "TMPDIR", "HOSTNAME"}
+
+
+@pytest.mark.root
+def test_without_a_pull_a_missing_image_is_no_container(work: Path) -> None:
+    pull = "RINGFENCE_DOCKER__PULL=false ringfence strategy run strategy.py --image no-such:1"
+    assert _asked(work, pull)["status"] == "creation_failed"
+
+
 # ---- configuration.md
 
 
