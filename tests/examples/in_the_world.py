@@ -13,7 +13,7 @@ from tests.examples import environment_of
 
 NAMES = {
     "pypi.org": API, "files.pythonhosted.org": API, "registry.npmjs.org": API, "pypi.corp.example": PRIVATE,
-    "eu.files.example.org": API,
+    "api.corp.example": PRIVATE, "eu.files.example.org": API,
 }  # fmt: skip
 FILES = "https://files.pythonhosted.org"
 KEPT = ("PATH", "LANG", "XDG_STATE_HOME", "PYTHONPATH")

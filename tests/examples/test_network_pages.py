@@ -81,6 +81,23 @@ def test_a_key_that_the_job_never_sees(place: Place) -> None:
     assert json.loads(other[0]) == ["a-secret", 403, 403, None]
 
 
+ANOTHER = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=another -keyout key.pem -out ~/corp.pem 2> said"
+
+
+def test_an_authority_that_a_program_inside_is_shown(place: Place) -> None:
+    """This system's store has the authority too: without the store only what is shown counts."""
+    fetch, *_ = commands(written("docs/how-to/allow-one-host.md", "cat > fetch.py"))
+    place.shell(fetch[0])
+    text = written("docs/how-to/allow-one-host.md", "--readable ~/corp.pem")
+    shutil.copy(place.authority, place.home / "corp.pem")
+    assert place.shell(text) == "200\n"
+    assert place.shell(filled(text, **{' --env SSL_CERT_FILE="$HOME/corp.pem"': ""})) == "200\n", "the system's store"
+    alone = filled(text, **{"--env SSL_CERT_FILE": "--env SSL_CERT_DIR=/none --env SSL_CERT_FILE"})
+    assert place.shell(alone) == "200\n"
+    place.shell(ANOTHER)
+    assert "CERTIFICATE_VERIFY_FAILED" in place.shell(alone)
+
+
 # ---- docs/reference/policy.md
 
 
