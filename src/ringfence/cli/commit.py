@@ -29,8 +29,9 @@ nothing is written and the exit code is 1. The same content on both sides is no 
 # how conflicts are decided: (help, field of the result, words about it)
 DECISIONS = {
     "merge": ("where both changed a text: both changes, line by line; needs git", "merged", "both changes merged"),
-    "theirs": ("where both changed something: keep the directory's version", "theirs", "left as somebody else made it"),
-    "mine": ("where both changed something: overwrite it with the sandbox's version", "mine",
+    "theirs": ("where both changed something: keep the directory's version, your own edits too", "theirs",
+               "left as somebody else made it"),
+    "mine": ("where both changed something: overwrite it with the sandbox's version, the job's", "mine",
              "overwritten, though somebody else changed it"),
 }  # fmt: skip
 
