@@ -33,6 +33,12 @@ _OF_OURS = (("ringfence.backends.process_images", "Confinement"),)
 """What only other parts of the package have a use for."""
 _CLOSED_SET = "StrEnum"
 _CLIENT = "ringfence.client"
+_INTEGRATIONS = "ringfence.integrations"
+_POOLS = (
+    ("ray", "ringfence.integrations.ray.pool", "RayPool", "the extra `ray` ([Ray](../how-to/ray.md))"),
+    ("rewards", "ringfence.integrations.rewards.grading", "Rewards", "no extra ([rewards](../how-to/rewards.md))"),
+)
+"""The doors over pools that programs use by class: what to import from, where the class stands, and what it needs."""
 _NO_ENUM = ("A closed set of texts. `StrEnum` is ringfence's own class, not `enum.StrEnum` "
             "([ADR 0059](../adr/0059-closed-sets-are-no-enums.md)).\n")  # fmt: skip
 _HEAD = "<!-- Written by python -m tests.reference_pages. A test holds it to the code. -->\n"
@@ -102,7 +108,7 @@ def python_api() -> str:
     names = sorted(name for name in ringfence._PUBLIC if not name.startswith("_"))
     described = {name: _found(getattr(ringfence, name)) for name in names}
     others = _returned(described.values())
-    titles = [*names, *(_title(each, names) for each in others), _CLIENT]
+    titles = [*names, *(_title(each, names) for each in others), _CLIENT, _INTEGRATIONS]
     parts = [_HEAD, "# Python API\n", "Every name of `import ringfence`. Each is loaded when it is first used. "
              "[The classes](#classes-that-these-return) whose objects they return come last.\n"]  # fmt: skip
     parts += [f"[`{title}`](#{_anchor(title)})" + (" ·" if title != titles[-1] else "") for title in titles]
@@ -115,7 +121,7 @@ def python_api() -> str:
     everything = [*described.values(), *others]
     for each in others:
         parts += [f"### {_title(each, names)}\n", _origin(each, everything), *_shown(each, titles, made=False)]
-    parts += _client(titles)
+    parts += [*_client(titles), *_integrations(titles)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -128,6 +134,15 @@ def _client(titles: list[str]) -> Iterator[str]:
         if value is Client:
             yield f"`from {_CLIENT} import Client`.\n"
         yield from _shown(_found(value), titles, made=value is Client)
+
+
+def _integrations(titles: list[str]) -> Iterator[str]:
+    yield f"## {_INTEGRATIONS}\n"
+    yield "Pools over a cluster, and what grades over a pool. The pages of the other frameworks show what to import.\n"
+    for door, module, name, needs in _POOLS:
+        yield f"### {name}\n"
+        yield f"`from {_INTEGRATIONS}.{door} import {name}`. It needs {needs}.\n"
+        yield from _shown(Found(module, name, _defined(module)[name]), titles)
 
 
 def _title(found: Found, names: list[str]) -> str:
