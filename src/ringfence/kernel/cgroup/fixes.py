@@ -18,6 +18,9 @@ NOT_MOUNTED: Lack = (
 SUPERVISOR = "ringfence.supervisor"
 """The leaf into which callers move: on v2 a group whose children have limits may hold no process."""
 
+IN_A_CONTAINER = "in a container limit that instead, where it is started (docker run --memory --pids-limit)"
+"""There nobody can mount it anew, and no group is needed."""
+
 USER_SERVICE = "/etc/systemd/system/user@.service.d"
 
 
@@ -35,7 +38,7 @@ def not_a_group(directory: str) -> Lack:
 
 def not_delegated(directory: str, version: int, mountpoint: str) -> Lack:
     if _read_only(directory):
-        return f"{directory} is mounted read-only", f"sudo mount -o remount,rw {directory}"
+        return f"{directory} is mounted read-only", f"sudo mount -o remount,rw {directory}; {IN_A_CONTAINER}"
     return f"no delegated cgroup: {directory} is not this user's", delegate(version, mountpoint)
 
 
