@@ -51,6 +51,13 @@ def test_a_pod_with_sandboxes_has_what_the_table_says_and_nothing_more(path: Pat
     assert not any("hostPath" in each for each in pod["volumes"])
 
 
+def test_the_lines_of_the_page_are_those_of_the_manifest() -> None:
+    pod = yaml.safe_load(written("docs/how-to/run-in-a-container.md", "localhostProfile"))["spec"]
+    (container,) = pod.pop("containers")
+    assert pod == {"hostUsers": False, "securityContext": OF_POD}
+    assert container == {"name": "ringfence", "securityContext": OF_CONTAINER}
+
+
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_what_is_mounted_is_there_and_every_kubernetes_word_of_the_table_is_used(path: Path) -> None:
     for pod in pods(yaml.safe_load_all(path.read_text())):
