@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ringfence.kernel.seccomp import profiles
 from ringfence.kernel.seccomp.rules import ALL_64, LOW_32, Kind, Rule, When
+from ringfence.sandbox import root
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "system-calls.md"
 _HEAD = """\
@@ -35,6 +36,21 @@ _TIGHT = """\
 No network, and no new process. `execve` stays open, because a command is started with it: the job may become another
 program. The set-group-id bit is closed as with `writable_paths`.
 """
+_REQUESTS = {number: name for name, number in profiles.IOCTLS.items()}
+_IOCTL = """\
+## What `ioctl` reaches
+
+The table above names every request of `ioctl` that is closed; all others are open. A request acts on something that the
+job has open, and the sandbox decides what that can be. A request that needs a capability fails, because a job has none.
+
+| on | what the job has there |
+|---|---|
+| devices | {devices}, and nothing else: no disk, no `/dev/kvm`, no `/dev/fuse`, no graphics or sound |
+| terminals | those of its own `/dev/pts`, at most {terminals}. The caller's only if that is the job's input and not its \
+output ([what `strict` does not protect against](../../THREAT-MODEL.md#what-strict-does-not-protect-against)) |
+| files and directories | what is shown to it: read-only, in its layer, in memory, or in `writable_paths` |
+| sockets | those of its own network; of the host's with `network: host` |
+"""
 _UNIX = """\
 A writable path has the host's sockets in it, and the host's network has its abstract sockets. Where the kernel's
 Landlock can't keep a job from them, the filter does.
@@ -52,6 +68,7 @@ def _parts() -> Iterator[str]:
     yield "## Closed with the profile `default`\n"
     yield from _table(layered.closed)
     yield f"A job has one user and one group. {_ids()} fail with EPERM for any other id.\n"
+    yield _IOCTL.format(devices=", ".join(f"`/dev/{name}`" for name in root.DEVICES), terminals=root.TERMINALS)
     yield "## Closed in addition with the profile `tight`\n"
     yield _TIGHT
     yield from _table(_beyond(tight.closed, default.closed))
@@ -85,7 +102,8 @@ def _ids() -> str:
 def _table(rules: Iterable[Rule]) -> Iterator[str]:
     yield "| calls | if | what happens | why |\n|---|---|---|---|"
     for rule in rules:
-        conditions = "; ".join(map(_condition, rule.when))
+        names = _REQUESTS if rule.calls == ("ioctl",) else {}
+        conditions = "; ".join(_condition(when, names) for when in rule.when)
         yield f"| {_calls(rule.calls)} | {conditions} | {_effect(rule)} | {_cell(rule.reason)} |"
     yield ""
 
@@ -94,7 +112,7 @@ def _calls(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _condition(when: When) -> str:
+def _condition(when: When, names: Mapping[int, str]) -> str:
     argument = f"argument {when.arg + 1}"
     if when.negate and when.values == (0,):
         if when.bits in (LOW_32, ALL_64):
@@ -102,8 +120,13 @@ def _condition(when: When) -> str:
         return f"{argument} has a bit of {when.bits:#x}"
     if when.bits not in (LOW_32, ALL_64):
         argument = f"{argument} & {when.bits:#x}"
-    values = " or ".join(f"{value:#x}" if value > 9 else str(value) for value in when.values)
+    values = " or ".join(_value(value, names) for value in when.values)
     return f"{argument} is {'not ' if when.negate else ''}{values}"
+
+
+def _value(value: int, names: Mapping[int, str]) -> str:
+    number = f"{value:#x}" if value > 9 else str(value)
+    return f"`{names[value]}` ({number})" if value in names else number
 
 
 def _effect(rule: Rule) -> str:

@@ -45,7 +45,7 @@ SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET = 1, 2, 5
 _SOCK_TYPE = 0xF  # the rest of the argument is SOCK_CLOEXEC and SOCK_NONBLOCK
 NETLINK_ROUTE = 0
 _MSG_FASTOPEN = 0x20000000
-_TERMINAL_COMMANDS = (0x5412, 0x541C, 0x541D, 0x5423)  # TIOCSTI TIOCLINUX TIOCCONS TIOCSETD
+_TERMINAL_COMMANDS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCCONS": 0x541D, "TIOCSETD": 0x5423}
 # PER_LINUX PER_LINUX32, each with UNAME26, ADDR_NO_RANDOMIZE (debuggers, sanitizers), the query.
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 _PTRACE_ATTACH, _PTRACE_SEIZE = 16, 0x4206
@@ -58,12 +58,15 @@ _SETID_BITS, _SET_USER_ID = 0o6000, 0o4000
 # What of fallocate gives blocks back: PUNCH_HOLE with KEEP_SIZE, COLLAPSE_RANGE. The rest takes blocks, or makes a file
 # longer than RLIMIT_FSIZE allows, without a byte written.
 _FALLOCATE_HARMLESS = (0x03, 0x08)
-# ALLOCSP FREESP ALLOCSP64 FREESP64 RESVSP UNRESVSP RESVSP64 UNRESVSP64 ZERO_RANGE: fallocate under older names, and
-# FSSETXATTR, whose hint has one byte take gigabytes.
-_RESERVING_COMMANDS = (
-    0x4030580A, 0x4030580B, 0x40305824, 0x40305825, 0x40305828, 0x40305829, 0x4030582A, 0x4030582B, 0x40305839,
-    0x401C5820,
-)  # fmt: skip
+# fallocate under older names, and FSSETXATTR, whose hint has one byte take gigabytes.
+_RESERVING_COMMANDS = {
+    "XFS_IOC_ALLOCSP": 0x4030580A, "XFS_IOC_FREESP": 0x4030580B, "XFS_IOC_ALLOCSP64": 0x40305824,
+    "XFS_IOC_FREESP64": 0x40305825, "FS_IOC_RESVSP": 0x40305828, "FS_IOC_UNRESVSP": 0x40305829,
+    "FS_IOC_RESVSP64": 0x4030582A, "FS_IOC_UNRESVSP64": 0x4030582B, "FS_IOC_ZERO_RANGE": 0x40305839,
+    "FS_IOC_FSSETXATTR": 0x401C5820,
+}  # fmt: skip
+IOCTLS = _TERMINAL_COMMANDS | _RESERVING_COMMANDS
+"""The requests that are closed, by the kernel's names."""
 _MAP_HUGETLB, _MFD_HUGETLB, _SHM_HUGETLB = 0x40000, 4, 0o4000
 _F_SETLEASE, _F_NOTIFY, _F_SETDELEG = 1024, 1026, 1040
 _RLIMIT_CORE = 4
@@ -117,7 +120,7 @@ ATTEMPTS = (
         "ioctl",
         _report(_EPERM),
         "types into the caller's terminal, takes its console or loads a line discipline",
-        one_of(1, *_TERMINAL_COMMANDS),
+        one_of(1, *_TERMINAL_COMMANDS.values()),
     ),
     _closed("clock_settime settimeofday", _report(_EPERM), "sets the machine's clock"),
     _closed("sethostname setdomainname", _report(_EPERM), "the name is part of the sandbox"),
@@ -230,7 +233,7 @@ QUOTAS = (
         "takes blocks that nobody wrote and no limit counts; the C library writes zeros instead",
         none_of(1, *_FALLOCATE_HARMLESS),
     ),
-    _closed("ioctl", _deny(errno.ENOTTY), "as fallocate", one_of(1, *_RESERVING_COMMANDS)),
+    _closed("ioctl", _deny(errno.ENOTTY), "as fallocate", one_of(1, *_RESERVING_COMMANDS.values())),
     _closed("mmap", _deny(_EPERM), "huge pages come from a pool of the host, and no limit of memory counts them",
             any_bit(3, _MAP_HUGETLB)),
     _closed("memfd_create", _deny(_EPERM), "as mmap", any_bit(1, _MFD_HUGETLB)),
