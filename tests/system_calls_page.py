@@ -46,8 +46,8 @@ job has open, and the sandbox decides what that can be. A request that needs a c
 | on | what the job has there |
 |---|---|
 | devices | {devices}, and nothing else: no disk, no `/dev/kvm`, no `/dev/fuse`, no graphics or sound |
-| terminals | those of its own `/dev/pts`, at most {terminals}. The caller's only if that is the job's input and not its \
-output ([what `strict` does not protect against](../../THREAT-MODEL.md#what-strict-does-not-protect-against)) |
+| terminals | those of its own `/dev/pts`, at most {terminals}. The caller's only if that is the job's input and not \
+its output ([what `strict` does not protect against](../../THREAT-MODEL.md#what-strict-does-not-protect-against)) |
 | files and directories | what is shown to it: read-only, in its layer, in memory, or in `writable_paths` |
 | sockets | those of its own network; of the host's with `network: host` |
 """

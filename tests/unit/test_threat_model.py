@@ -66,6 +66,12 @@ def test_every_promise_names_attacks_and_the_gate_has_each(row: list[str]) -> No
     assert named(row[-1]) and set(named(row[-1])) <= proven_in_the_gate()
 
 
+def test_the_output_of_selfcheck_is_that_of_all_its_checks() -> None:
+    (block,) = re.findall(r"```text\n(.*?)\n\n(\d+) of \2 promises held on level strict\n```", TEXT, re.DOTALL)
+    assert block[0].splitlines() == [f"held      {check.promise}" for check in (*CHECKS, *APART)]
+    assert int(block[1]) == len((*CHECKS, *APART)) and f"leaves out the last {len(APART)}" in TEXT
+
+
 @pytest.mark.parametrize("row", OF_THE_SERVICE, ids=lambda row: row[0])
 def test_every_attack_on_the_service_is_tried_in_the_gate(row: list[str]) -> None:
     assert not proven_in_the_gate().isdisjoint(named(row[-1]))

@@ -1,4 +1,4 @@
-"""docs/reference/programs.md says what of /proc, /sys and /dev a job finds: as the tables have it, and as a job does."""
+"""docs/reference/programs.md says what of /proc, /sys and /dev a job finds: what the tables say, and what one finds."""
 
 from __future__ import annotations
 
