@@ -41,9 +41,10 @@ and `ringfence demo` need no flag.
 
 ## What works where
 
-On macOS and Windows this is what the code does there; [what ran where](#what-ran-where) says what was tried.
+The columns macOS and Windows are ***pending***: they say what the code is written to do there, and nothing has run on
+either system. For Windows, [Wine](#what-ran-where) has run it; for macOS, only stand-ins.
 
-| feature | Linux | macOS | Windows |
+| feature | Linux | macOS (*pending*) | Windows (*pending*) |
 |---|---|---|---|
 | `ringfence run` | yes | with `--isolation process` | with `--isolation process` |
 | `run()` in Python; `ringfence test`, `demo`, `probe`, `selfcheck` | yes | yes | yes |
@@ -70,6 +71,7 @@ On Linux this level protects paths and system calls where a policy names paths (
 enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
 paths or closes the network, and only after a profile was tried there and worked. On Windows a job has low integrity
 where a policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
+**What a column says of macOS or Windows is *pending* until it has run there**; the column Wine was tried. \
 `python -m tests.platforms` generates this page. The rows of the table are those that the level itself puts into
 `enforced`; a test compares the two.
 
@@ -80,7 +82,7 @@ where a policy names writable paths; the directories must have that label, which
 `readable_paths` adds to what a program needs from the system. On Linux any of the three lists of paths closes the rest;
 on macOS only `readable_paths` does, and without it everything but `hidden_paths` can be read.
 
-| | Linux | macOS |
+| | Linux | macOS (*pending*) |
 |---|---|---|
 | system directories | {linux_system} | {macos_system} |
 | settings | what programs need of `/etc`, such as certificates and fonts; with the host's network also `hosts` \
@@ -151,7 +153,7 @@ def table() -> str:
     walls = {name: f"where the policy names paths, {row[0]}: {row[1]}" for name, row in WALLS.items()}
     columns = [walls | _posix(ON_LINUX, ()), _posix({**ON_MACOS, **SEATBELT}, _LINUX_ONLY), _windows(policy, WINDOWS),
                _windows(policy, WINE)]  # fmt: skip
-    rows = ["| capability | Linux | macOS | Windows | Wine |", "|---|---|---|---|---|"]
+    rows = ["| capability | Linux | macOS (*pending*) | Windows (*pending*) | Wine |", "|---|---|---|---|---|"]
     for name in policy.requested():
         rows.append(f"| {name} | {' | '.join(column.get(name, 'no') for column in columns)} |")
     return "\n".join(rows)
