@@ -13,7 +13,6 @@ import pytest
 from tests.examples import shell, written
 
 pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
-PAGE = "docs/reference/programs.md"
 _LEFT_OUT = shutil.ignore_patterns("test*", "__pycache__", "site-packages", "dist-packages", "config-*", "idlelib",
                                    "ensurepip", "tkinter", "lib2to3")  # fmt: skip
 _REPORT = """\
@@ -53,9 +52,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(library, environment / "lib" / library.name, ignore=_LEFT_OUT, symlinks=True)
     for shared in library.parent.glob("libpython3*.so*"):
         shutil.copy(shared, environment / "lib")
-    packages = environment / "lib" / library.name / "site-packages"
-    packages.mkdir()
-    (packages / "prices_tools.py").write_text("NAME = 'of the environment'\n")
+    # Not in site-packages: a Debian's Python looks elsewhere for packages.
+    (environment / "lib" / library.name / "prices_tools.py").write_text("NAME = 'of the environment'\n")
     (made / ".condarc").write_text("channels: []\n")
     (made / "prices").mkdir()
     (made / "prices/2024.csv").write_text("1,2,3\n")
@@ -70,13 +68,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_run_by_the_python_of_an_environment_and_reads_data_elsewhere(home: Path, folder: Path) -> None:
-    text = written(PAGE, "--interpreter ~/miniconda3")
+    text = written("docs/reference/programs.md", "--interpreter ~/miniconda3")
     assert shell(text, folder, {"HOME": str(home)}) == _SAID
     active = {"HOME": str(home), "CONDA_PREFIX": str(home / "miniconda3/envs/prices")}
     assert shell(text.replace("--interpreter ~/miniconda3/envs/prices ", ""), folder, active) == _SAID
 
 
 def test_the_same_from_python(home: Path, folder: Path) -> None:
-    (folder / "work/example.py").write_text(written(PAGE, "readable_paths"))
+    (folder / "work/example.py").write_text(written("docs/reference/programs.md", "readable_paths"))
     said = shell(f"{sys.executable} example.py", folder, {"HOME": str(home)})
     assert said == f"OK {_SAID}\n"

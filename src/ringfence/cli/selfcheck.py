@@ -14,6 +14,7 @@ examples:
 
 Each probe runs in the sandbox, where it must fail, and without it, where it must succeed.
 The exit code is 0 when every promise held, else 1.
+docs/explanation/guarantees.md lists the probes. The attack corpus is not among them.
 """
 
 
