@@ -89,7 +89,8 @@ FIGURES: dict[str, tuple[str, ...]] = {
         f"`{addresses.PROXY_ADDRESS}:{addresses.PROXY_PORT}`",
         f"at most {policy_file.MAX_FILE_BYTES // KIB} KiB and {policy_file.MAX_ENTRIES:,} entries",
         f"more than {policy_paths.MOST_PATH_BYTES:,} bytes, or with a component",
-        f"of more than {policy_paths.MOST_NAME_BYTES}, is refused too, and so are more than {policy_paths.MOST_PATHS:,} paths",
+        f"of more than {policy_paths.MOST_NAME_BYTES}, is refused too",
+        f"and so are more than {policy_paths.MOST_PATHS:,} paths",
         *(
             f"2^{int(limits.LIMIT_OF[name].largest).bit_length() - 1} {what}"
             for name, what in (("disk", "bytes"), ("pids", "processes"), ("nofile", "descriptors"))
