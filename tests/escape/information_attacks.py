@@ -195,6 +195,15 @@ _HOST_ATTACKS = [
     }.items()
 ]  # fmt: skip
 
+_HOST_ATTACKS.append(_attack(
+    name="a watch on the load of the host", what="the kernel works for a job that pays nothing for it",
+    possible=os.path.exists("/proc/pressure/cpu"),
+    probe="for name in ('cpu', 'memory', 'io'):\n"
+          " try:\n  with open(f'/proc/pressure/{name}', 'r+') as file: file.write('some 150000 2000000\\0')\n"
+          "  print('ESCAPED', name)\n"
+          " except OSError: pass\n",
+))  # fmt: skip
+
 # ---- of how the sandbox is built
 
 

@@ -23,4 +23,5 @@ PROC_FILES = (
     # /proc/stat tells too.
     "sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
 )  # fmt: skip
-PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")
+# Anybody may write to pressure: each trigger is work of the kernel that counts for no job.
+PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "pressure", "scsi")

@@ -43,5 +43,4 @@ def test_the_page_names_what_is_covered_and_each_device() -> None:
 def test_a_job_finds_no_more_than_the_page_says() -> None:
     outcome = run(["python3", "-c", _LOOK], SandboxPolicy(isolation="strict"))
     writable, elsewhere, devices = map(ast.literal_eval, outcome.stdout.decode().splitlines())
-    assert all(path.startswith("/proc/pressure/") for path in writable)
-    assert elsewhere == [] and devices == sorted(_named("`/dev`"))
+    assert (writable, elsewhere) == ([], []) and devices == sorted(_named("`/dev`"))
