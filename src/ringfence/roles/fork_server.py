@@ -13,7 +13,7 @@ import sys
 from _collections_abc import Callable, Sequence
 
 from ringfence.roles import job_start
-from ringfence.roles.leader import Leader, lead
+from ringfence.roles.leader import OVER, Leader
 from ringfence.steps import executor as plan
 from ringfence.steps.wakeup import wake_on_child
 from ringfence.transport import passing, wire
@@ -63,6 +63,17 @@ def lead_described(descriptors: list[int]) -> None:
     if request.get("egress"):
         leader.listeners = streams.pop()
     lead(leader, streams)
+
+
+def lead(visit: Leader, streams: Sequence[int]) -> None:
+    """Lead one visit from the request to the report. If that breaks, whoever forked this process ends what is left."""
+    visit.begin(streams)
+    try:
+        while visit.phase != OVER:
+            visit.loop.turn()
+    except Exception as error:
+        visit.tell_broken(error)
+        raise
 
 
 def _kind_of(request: VisitRequest) -> type[Leader]:

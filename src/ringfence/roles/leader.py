@@ -41,17 +41,6 @@ STARTS, RUNS_JOB, ENDS, OVER = range(4)
 """The phases of a visit: its job is made, runs, is ended with all that it left; nothing is left."""
 
 
-def lead(visit: Leader, streams: Sequence[int]) -> None:
-    """Lead one visit from the request to the report."""
-    visit.begin(streams)
-    try:
-        while visit.phase != OVER:
-            visit.loop.turn()
-    except Exception as error:
-        visit.tell_broken(error)
-        raise
-
-
 class Leader:
     """One job, from the request to the report. A loop drives it: it waits for nothing itself."""
 
@@ -322,7 +311,6 @@ class Leader:
         self._once_more()
 
     def tell_broken(self, error: Exception) -> None:
-        """This process can't lead it any more; whoever forked it ends what is left."""
         if not self._told:
             self.outbox.end(wire.failed_frame("lead", 0, f"{type(error).__name__}: {error}"))
 
