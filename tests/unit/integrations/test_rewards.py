@@ -150,6 +150,8 @@ def test_a_loop_may_make_many_calls(rewards: Rewards) -> None:
     assert rewards.score("def square(x): return x * x if x < 58 else 0", tests).score == 0.0
 
 
+@on_linux
+@pytest.mark.system
 def test_a_program_that_never_comes_back_is_worth_nothing_and_the_others_are_graded(rewards: Rewards) -> None:
     programs = (SQUARE, "while True: pass", "def solve(n) return", SQUARE)
     ends = rewards.score_many([(program, "assert solve(3) == 9") for program in programs])
