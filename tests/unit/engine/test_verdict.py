@@ -205,6 +205,13 @@ def test_where_a_group_holds_memory_no_peak_proves_a_refusal() -> None:
     assert judged(report, applied=GROUPED).status is Status.FAILED
 
 
+def test_where_a_group_holds_memory_the_last_line_decides_from_half_of_it_on() -> None:
+    used = Report(exit_code=1, largest_bytes=LIMIT // 2)
+    assert judged(used, b"MemoryError\n", GROUPED).status is Status.MEM_LIMIT
+    assert judged(used, b"", GROUPED).status is Status.FAILED
+    assert judged(Report(exit_code=1, largest_bytes=LIMIT // 3), b"MemoryError\n", GROUPED).status is Status.FAILED
+
+
 def test_what_the_program_says_is_quoted_and_short() -> None:
     verdict = judged(NEAR["memory"], b"\x1b[2J" + b"x" * 5000 + b"MemoryError \xff")
     assert verdict.status is Status.MEM_LIMIT and "\x1b" not in verdict.reason and len(verdict.reason) < 400
