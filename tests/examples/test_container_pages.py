@@ -111,6 +111,16 @@ def test_one_test_command_runs_in_several_images(work: Path) -> None:
 
 
 @pytest.mark.root
+def test_a_test_command_runs_in_warm_containers_of_several_images(work: Path) -> None:
+    (work / "test_sums.py").write_text(SUMS)
+    text = written("docs/how-to/containers/quick-start.md", "from pathlib import Path")
+    output_of(["docker", "tag", container_image.NAME, "strategies:1"], work)
+    of_each = [f"{image} {[0, 0, 0]}" for image in ("python:3.10-slim", "strategies:1") for _ in ("box", "pool")]
+    (work / "example.py").write_text(text)
+    assert shell("python example.py", work.parent).splitlines() == of_each
+
+
+@pytest.mark.root
 def test_a_strategy_has_the_variables_of_its_image_and_none_of_the_callers(work: Path) -> None:
     (work / "strategy.py").write_text("import os\n\ndef run(data):\n    return dict(os.environ)\n")
     (work / "Dockerfile").write_text(f"FROM {container_image.NAME}\nENV WORDS=its\n")
