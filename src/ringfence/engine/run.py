@@ -65,8 +65,9 @@ def run(
 
     What the program does is in the outcome; only errors of ringfence or of the caller are exceptions. With ``commit``
     what it changed in its workspace is carried over. Else a level with a layer throws the changes away, or makes a
-    transaction of them in the new directory ``keep``, as it does with those that can't be carried over. With
-    ``transaction`` it works on the directories of that one.
+    transaction of them in the new directory ``keep``, as it does with those that can't be carried over; without
+    ``keep`` those are lost, and that is a CheckpointError, such as ConflictError. With ``transaction`` it works on the
+    directories of that one.
 
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'

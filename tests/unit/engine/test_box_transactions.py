@@ -393,6 +393,26 @@ def test_what_can_not_be_carried_over_is_kept_where_there_is_a_place(place: str,
     assert (tmp_path / "base/old").read_text() == "hers"
 
 
+def test_an_edit_that_the_job_has_seen_and_changed_is_a_conflict_too(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "old").write_text("old\n")
+
+    def by_somebody_else(*_: object) -> None:
+        (base / "old").write_text("hers\n")
+
+    words = "echo begun; until grep -q hers old; do sleep 0.01; done; echo ours >> old"
+    job = Job(argv=("sh", "-c", words), cwd=str(base))
+    keep = str(tmp_path / "kept")
+    done = run(job, SandboxPolicy(isolation="strict"), commit=True, keep=keep, on_output=by_somebody_else)
+    assert done.ok and "changed by somebody else" in done.commit_problem and (base / "old").read_text() == "hers\n"
+    with Transaction.open(done.transaction) as tx:
+        assert " hers\n+ours\n" in tx.diff()
+        with pytest.raises(ConflictError) as caught:
+            tx.commit()
+    assert caught.value.paths == (str(base / "old"),)
+
+
 def test_what_can_not_be_kept_is_said_and_the_outcome_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "taken").write_text("")
