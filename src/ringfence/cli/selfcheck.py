@@ -13,7 +13,8 @@ examples:
   ringfence selfcheck --level process --json
 
 Each probe runs in the sandbox, where it must fail, and without it, where it must succeed.
-The exit code is 0 when every promise held, else 1.
+The exit code is 0 when every promise held, else 1. A probe that fails without the sandbox too is
+«unproven»: it counts as held, and the last line names how many there are.
 docs/explanation/guarantees.md lists the probes. The attack corpus is not among them.
 """
 
@@ -48,7 +49,9 @@ def execute(arguments: argparse.Namespace) -> int:
         left_out = {check.name for check in CHECKS} - {finding.check.name for finding in findings}
         for name in (name for name in ON_WINDOWS if name in left_out):
             print(f"{'left out':<8}  {name}: {ON_WINDOWS[name][0]}")
-        print(f"\n{len(findings) - broken} of {len(findings)} promises held on level {arguments.level}")
+        unproven = sum(_word(finding) == "unproven" for finding in findings)
+        but = f", {unproven} of them unproven" if unproven else ""
+        print(f"\n{len(findings) - broken} of {len(findings)} promises held on level {arguments.level}{but}")
     return 1 if broken else 0
 
 
