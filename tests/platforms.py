@@ -64,6 +64,10 @@ either system. For Windows, [Wine](#what-ran-where) has run it; for macOS, only 
 | level `strict` | yes | no | no |
 | level `container` | with an engine | not tested | not tested |
 
+**A policy that needs what a system has not is refused**, with exit code 2, before anything starts: `readable_paths` or
+`network: none` on Windows, for example. `--allow-partial` (`allow_partial`) runs the job without it, and `enforced`
+names what was not applied.
+
 ## What level `process` enforces
 
 On Linux this level protects paths and system calls where a policy names paths (Landlock and seccomp). With

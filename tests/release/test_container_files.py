@@ -54,8 +54,14 @@ def test_a_pod_with_sandboxes_has_what_the_table_says_and_nothing_more(path: Pat
 def test_the_lines_of_the_page_are_those_of_the_manifest() -> None:
     pod = yaml.safe_load(written("docs/how-to/run-in-a-container.md", "localhostProfile"))["spec"]
     (container,) = pod.pop("containers")
+    mounts, volumes = container.pop("volumeMounts"), pod.pop("volumes")
     assert pod == {"hostUsers": False, "securityContext": OF_POD}
     assert container == {"name": "ringfence", "securityContext": OF_CONTAINER}
+    (whole,) = sandbox_pods(MANIFESTS[0])
+    assert {each["mountPath"] for each in mounts} == {"/tmp", "/var/lib/ringfence"}
+    assert [each for each in whole["containers"][0]["volumeMounts"] if each in mounts] == mounts
+    assert [each for each in whole["volumes"] if each in volumes] == volumes
+    assert {each["name"] for each in mounts} == {each["name"] for each in volumes}
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
