@@ -51,6 +51,32 @@ def test_a_box_for_one_test(tmp_path: Path, answer: int, summary: str) -> None:
     assert summary in shell("python3 -m pytest -q test_tool.py || test $? = 1", tmp_path, plugin)
 
 
+MARKED = """
+import pytest
+from thing import doubled
+
+def test_small(): assert doubled(1) == 2
+
+@pytest.mark.big
+def test_big(): assert len(doubled(b"x" * (200 << 20))) == 400 << 20
+"""
+
+
+def test_some_tests_run_a_second_time_with_more(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "pytest.ini").write_text(written("docs/how-to/pytest.md", "markers = big"))
+    (work / "thing.py").write_text("def doubled(what): return 2 * what\n")
+    (work / "test_thing.py").write_text(MARKED)
+    start = f"{sys.executable} -P -m pytest {'' if INSTALLED else f'-p {MODULE} '}--ringfence "
+    own = {"PACKAGE": "thing", "pytest --ringfence ": start, "--timeout 5 ": "--timeout 50 "}
+    text = filled(written("docs/how-to/pytest.md", "small.yaml -n 2"), **own)
+    shell(text, tmp_path)
+    assert [_passed(work / name) for name in ("small.xml", "big.xml")] == [1, 1]
+    ended = shell(f"{start} --ringfence-policy small.yaml -m big || test $? = 137", tmp_path)
+    assert "ringfence: MEM_LIMIT: " in ended, "without the second policy it gets no more than the others"
+
+
 # ---- in CI
 
 
