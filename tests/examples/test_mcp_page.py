@@ -111,6 +111,26 @@ def test_an_application_that_has_the_file_works_on_the_project(network: OwnNetwo
     assert _said(network, servers, [("run_command", {"command": "cat a.txt"})]) == ["exit code 0\none\n"]
 
 
+def test_the_rest_of_a_project_is_shown_read_only(network: OwnNetwork) -> None:
+    source = network.folder / "project" / "src"
+    source.mkdir()
+    servers = written("docs/how-to/mcp.md", '"--commit", "never"')
+    tries = "cat ../a.txt; echo x > new; echo x > ../b.txt; echo x > ../a.txt"
+    told, difference, refused = _said(
+        network, filled(servers, **{"/home/me": str(network.folder)}),
+        [("run_command", {"command": tries}), ("diff", {}), ("commit", {})],
+    )  # fmt: skip
+    assert "one" in told and told.count("Read-only file system") == 2 and "+x" in difference
+    assert "ringfence commit" in refused and [*source.iterdir()] == [] and len(_kept(network)) == 1
+    assert sorted(path.name for path in source.parent.iterdir()) == ["a.txt", "src"]
+
+
+def test_nobody_expands_a_tilde_in_the_file(network: OwnNetwork) -> None:
+    line = "ringfence mcp --workspace '~/project' < /dev/null 2>&1 || echo $?"
+    said = network.shell(line, _variables(network.folder))
+    assert "~/project" in said and said.endswith("\n2\n")
+
+
 def test_an_application_finds_the_workspace_over_http(network: OwnNetwork) -> None:
     work = network.folder / "work"
     (work / "service.yaml").write_text(f"workspaces:\n  project: {{path: {network.folder}/project}}\n")

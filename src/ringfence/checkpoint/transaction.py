@@ -303,7 +303,7 @@ class Transaction:
         self, paths: Iterable[Path] | None = None, *, mounted: bool = False, sealed: str = "",
         on_conflict: str = OnConflict.REFUSE,
     ) -> Committed:  # fmt: skip
-        """Carry the layers over into the bases, all or some paths; if there is a conflict, nothing at all: ConflictError.
+        """Carry the layers over into the bases, all or some paths; ConflictError, and nothing at all, if there is one.
 
         ``paths``: a relative one starts at the only base. This ends the history: all checkpoints go. ``mounted``:
         somebody works on the layers, so they stay as they are. ``sealed``: only if the commit is exactly what they held
