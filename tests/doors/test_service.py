@@ -190,7 +190,7 @@ def test_a_run_can_be_ended(here: Here) -> None:
     eventually(lambda: ask(here.port, "GET", f"/v1/runs/{begun['id']}")[2]["state"] == "running")
     assert ask(here.port, "DELETE", f"/v1/runs/{begun['id']}")[0] == 202
     found = ask(here.port, "GET", f"/v1/runs/{begun['id']}?wait=true")[2]
-    assert found["outcome"]["status"] == "KILLED_KILL"
+    assert found["outcome"]["status"] == "KILLED_KILL" and "the service" not in found["reason"]
     assert ask(here.port, "DELETE", f"/v1/runs/{begun['id']}")[0] == 204
     assert ask(here.port, "GET", f"/v1/runs/{begun['id']}")[0] == 404
 
@@ -370,6 +370,7 @@ def test_an_end_loses_no_result_and_the_next_life_finds_all(tmp_path: Path) -> N
         found = [client.connection.json("GET", f"/v1/runs/{each}", query={"wait": "true"}) for each in runs]
         assert found[0]["outcome"]["stdout"] == "first\n"
         assert found[1]["outcome"]["status"] == "KILLED_KILL"
+        assert "the service was told to end" in found[1]["outcome"]["reason"] == found[1]["reason"]
         assert found[2]["outcome"]["stdout"] == "third\n", "it had not begun, and was begun by the next"
         assert client.attach(box.id).get("f") == b"kept"
         client.attach(box.id).park()  # there is one place

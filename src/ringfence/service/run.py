@@ -15,8 +15,9 @@ from ringfence.client.wire import from_bytes, shown
 from ringfence.engine.supervision import Listeners
 from ringfence.errors import UsageError
 from ringfence.model.events import Event, EventKind
-from ringfence.model.outcome import Outcome
+from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
 from ringfence.service import store as stored
 from ringfence.service.admission import Full, Place
 from ringfence.service.event_log import EventLog
@@ -48,6 +49,9 @@ class Run:
 
     is_large = False
     """It becomes text in a thread."""
+
+    is_drained = False
+    """The service is told to end, and ends it."""
 
     def __init__(
         self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: Place | None,
@@ -83,6 +87,12 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         self.key: tuple[str, str] | None = None
         """What ``Keys`` knows it by, where its client gave a key."""
+
+    def with_reason(self, outcome: Outcome) -> Outcome:
+        """A client must not take the end of the service for a kill that somebody asked for, or for the job's own."""
+        if not self.is_drained or outcome.status is not Status.KILLED_KILL:
+            return outcome
+        return replace(outcome, reason=f"{outcome.reason}; the service was told to end, and drain_s was over")
 
     def weigh(self, outcome: Outcome) -> None:
         texts = (outcome.stdout, outcome.stderr, outcome.message or b"")

@@ -133,7 +133,7 @@ class Runs:
             if run.promised:  # it must not be begun a second time
                 await self._stored(run)
             self._start(run)
-        outcome = await self._outcome(run)
+        outcome = run.with_reason(await self._outcome(run))
         run.weigh(outcome)
         run.outcome = await self._in_thread(lambda: plain_outcome(outcome)) if run.is_large else plain_outcome(outcome)
         if run.wants_bundle and self._sign is not None:
@@ -344,6 +344,7 @@ class Runs:
             await run.over.wait()
             run.promised = promised[run.id]
         for run in self.living():
+            run.is_drained = True
             self.kill(run)
         left = [run.over.wait() for run in self.living()]
         if left:
