@@ -65,7 +65,6 @@ def test_big(): assert len(doubled(b"x" * (200 << 20))) == 400 << 20
 def test_some_tests_run_a_second_time_with_more(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    (work / "pytest.ini").write_text(written("docs/how-to/pytest.md", "markers = big"))
     (work / "thing.py").write_text("def doubled(what): return 2 * what\n")
     (work / "test_thing.py").write_text(MARKED)
     start = f"{sys.executable} -P -m pytest {'' if INSTALLED else f'-p {MODULE} '}--ringfence "
