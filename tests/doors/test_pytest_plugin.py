@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.patience import eventually
+
+from ringfence.roles.removal import remove_tree
 
 if sys.platform != "linux":
     pytest.skip("needs isolation strict", allow_module_level=True)
@@ -209,6 +213,37 @@ def test_a_link_in_place_of_a_report_is_not_carried_over(project: Path) -> None:
     assert not os.path.lexists(project / "keep") and (project / "made").read_text() == "x"
     assert _pytest(project, "-p", "no:cacheprovider").returncode == 0
     assert (project / "keep").is_symlink(), "the control"
+
+
+DEEP = """\
+import os
+def test_deep():
+    for _ in range(2000):
+        os.mkdir("d")
+        os.chdir("d")
+"""
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where ringfence makes its own directories; pytest can't remove what is too deep there."""
+    folder = tmp_path / "private"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    remove_tree(str(folder))
+
+
+def test_nothing_that_tests_leave_in_the_layer_stays(project: Path, private: Path) -> None:
+    (project / "test_a.py").write_text(DEEP)
+    done = _pytest(project, "--ringfence", "-p", "no:cacheprovider")
+    assert (*_summary(done), done.stderr) == (0, "1 passed", "")
+    assert not list(private.rglob("pytest-*"))
+    left = private / "control"
+    left.mkdir()
+    subprocess.run([sys.executable, "-c", f"{DEEP}test_deep()"], cwd=left, check=True)
+    with pytest.raises(RecursionError):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def test_ctrl_c_lets_pytest_sum_up(project: Path) -> None:

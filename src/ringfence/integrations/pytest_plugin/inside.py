@@ -37,6 +37,7 @@ from ringfence.pytest_runner.hints import hints
 from ringfence.pytest_runner.records import parse_records
 from ringfence.pytest_runner.result import from_outcome
 from ringfence.pytest_runner.runner import GUEST_FOLDER
+from ringfence.roles.removal import remove_tree
 from ringfence.steps.executor import CHANNEL_FD
 
 TYPE_CHECKING = False
@@ -172,7 +173,15 @@ def _transaction(base: str, policy: SandboxPolicy) -> Iterator[Transaction]:
                                 hidden=policy.hidden_paths) as transaction:  # fmt: skip
             yield transaction
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """What tests wrote is in it: any depth, any mode."""
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        _say(f"{folder} could not be removed ({error.strerror}); remove it by hand")
 
 
 def _pass_on(stream: str, piece: bytes) -> None:
