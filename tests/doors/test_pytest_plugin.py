@@ -203,6 +203,14 @@ def test_a_test_that_ends_the_process_does_not_pass(project: Path, end: str) -> 
     assert _pytest(project).returncode == 0, "the control"
 
 
+def test_a_project_that_asks_for_no_tests_does_not_pass(project: Path) -> None:
+    (project / "pytest.ini").write_text("[pytest]\naddopts = --collect-only\n")
+    done = _pytest(project, "--ringfence", "-q")
+    assert done.returncode == 1 and "exit code 0, but" in done.stderr
+    (project / "pytest.ini").write_text("[pytest]\n")
+    assert _pytest(project, "--ringfence", "-q", "--collect-only").returncode == 0, "who runs it may ask"
+
+
 def test_a_link_in_place_of_a_report_is_not_carried_over(project: Path) -> None:
     target = project.parent / "target"
     target.mkdir()

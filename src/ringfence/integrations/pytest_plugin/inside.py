@@ -199,11 +199,17 @@ def _told(config: pytest.Config, outcome: Outcome, signals: _Signals) -> int:
         _say(hint)
     if signals.count:
         return INTERRUPTED
-    if result["doubt"] and any(getattr(config.known_args_namespace, name, False) for name in _TELLING_ONLY):
+    if result["doubt"] and _asked_only_to_be_told(config):
         return outcome.rc
     if result["doubt"] or str(result["status"]) not in ("OK", "FAILED"):
         _say(f"{result['status']}: {result['reason']}")
     return result["rc"]
+
+
+def _asked_only_to_be_told(config: pytest.Config) -> bool:
+    """No session with tests belongs to it then. The project's ``addopts`` can't ask: nobody would run its tests."""
+    given = _words(config)
+    return any(getattr(given, name, False) for name in _TELLING_ONLY)
 
 
 def _say(text: str) -> None:
@@ -273,5 +279,3 @@ class _Signals:
         self.count += 1
         if self._visit is not None and self._visit.filenos():
             self._visit.signal(signal.SIGINT if self.count == 1 else signal.SIGKILL)
-
-
