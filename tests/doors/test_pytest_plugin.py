@@ -111,6 +111,17 @@ def test_what_cannot_be_is_refused_with_a_word(project: Path, words: tuple[str, 
     assert done.returncode == 4 and said in done.stderr and "Traceback" not in done.stderr
 
 
+def test_the_flag_in_a_file_of_arguments_is_refused(project: Path) -> None:
+    (project / "conftest.py").write_text("open('ran', 'w').close()\n")
+    (project / "words").write_text("--ringfence=strict\n")
+    done = _pytest(project, "@words", "test_a.py")
+    assert done.returncode == 4 and "in a file of arguments" in done.stderr
+    assert not (project / "ran").exists()
+    (project / "words").write_text("-q\n")
+    _pytest(project, "@words", "test_a.py")
+    assert (project / "ran").exists(), "the control"
+
+
 @pytest.mark.privileges
 @pytest.mark.parametrize("where", ["conftest.py", "test_a.py"])
 def test_nothing_of_the_project_runs_outside(project: Path, where: str) -> None:

@@ -38,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
     """Before any conftest is loaded, and before pytest captures what is printed."""
     level = level_of(args)
+    if not level and INSIDE_VARIABLE not in os.environ:
+        _refuse_a_hidden_flag(early_config)
     if level and INSIDE_VARIABLE not in os.environ:
         from ringfence.integrations.pytest_plugin.search_path import refuse_the_projects_code
 
@@ -52,6 +54,13 @@ def level_of(args: list[str]) -> str:
     """The value of the last of these flags; empty: there is none. The next word is a path, not its value."""
     found = [word for word in args if word == FLAG or word.startswith(f"{FLAG}=")]
     return (found[-1].partition("=")[2] or "strict") if found else ""
+
+
+def _refuse_a_hidden_flag(config: pytest.Config) -> None:
+    """pytest replaces ``@FILE`` by the words in it only when it parses them, so ``level_of`` has not seen them."""
+    if getattr(config.known_args_namespace, "ringfence", None) is not None:
+        raise pytest.UsageError(f"{FLAG} is in a file of arguments, where it has no effect; give it on the command "
+                                "line or in PYTEST_ADDOPTS")  # fmt: skip
 
 
 @pytest.fixture
