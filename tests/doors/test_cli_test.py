@@ -14,6 +14,10 @@ import pytest
 from ringfence import SandboxPolicy, run_pytests, run_pytests_v2
 from ringfence.cli import interpreter
 from ringfence.errors import UsageError
+from ringfence.model.outcome import Outcome, Status
+from ringfence.model.record import replace
+from ringfence.pytest_runner.hints import hints
+from ringfence.pytest_runner.records import parse_records
 
 pytestmark = [pytest.mark.privileges, pytest.mark.usefixtures("unmeasured")]
 
@@ -244,8 +248,24 @@ def test_an_environment_without_pytest_is_told_so(ringfence_command: list[str], 
     done = _ringfence(ringfence_command, "test", "test_a.py", cwd=folder, VIRTUAL_ENV=str(bare))
     assert done.returncode == 4 and done.stdout == ""
     python = bare / "bin" / "python"
-    told = f"{python} has no pytest: {python} -m pip install pytest, or name another Python with --interpreter"
+    told = f"{python} has no pytest: {python} -I -m pip install pytest, or name another Python with --interpreter"
     assert done.stderr == f"ringfence: {told}\n"
+
+
+def test_the_advice_to_install_pytest_runs_nothing_of_the_tests(folder: Path) -> None:
+    (folder / "pip.py").write_text("print('outside')")
+    for options, said in ((("-I",), "pip "), ((), "outside")):  # the second is the control
+        done = subprocess.run([sys.executable, *options, "-m", "pip", "--version"], cwd=folder, capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        assert done.stdout.startswith(said)
+
+
+def test_a_run_that_had_pytest_gets_no_such_advice() -> None:
+    lack, ran = b'{"missing": "pytest"}\n', b'{"test": "a", "outcome": "passed", "duration_s": 0}\n{"finished": 4}\n'
+    nothing = Outcome(status=Status.FAILED, rc=4, reason="", argv=("python3", "start.py"))
+    assert len(hints(nothing, parse_records(lack))) == 1
+    assert not hints(nothing, parse_records(lack + ran))
+    assert not hints(replace(nothing, status=Status.OK, rc=0), parse_records(lack))
 
 
 def test_the_library_takes_an_interpreter_too(folder: Path, environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from ringfence.model.outcome import Outcome
 from ringfence.pytest_runner.records import TestRecords
 
+_USAGE_ERROR = 4
+"""Of pytest, and of ``guest/start.py`` where there is none."""
+
 
 def hints(outcome: Outcome, records: TestRecords) -> list[str]:
     """One sentence for each reason that was found; none where all is well."""
@@ -15,9 +18,10 @@ def hints(outcome: Outcome, records: TestRecords) -> list[str]:
 
 
 def _missing_pytest(outcome: Outcome, records: TestRecords) -> Iterator[str]:
-    if records.missing:
+    """With ``-I``: without it Python takes a ``pip.py`` of the current directory, which is the tests' own."""
+    if records.missing and outcome.rc == _USAGE_ERROR and records.finished is None and not records.tests:
         python = outcome.argv[0]
-        yield f"{python} has no pytest: {python} -m pip install pytest, or name another Python with --interpreter"
+        yield f"{python} has no pytest: {python} -I -m pip install pytest, or name another Python with --interpreter"
 
 
 def _private_folder(records: TestRecords) -> Iterator[str]:
