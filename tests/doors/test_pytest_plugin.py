@@ -282,6 +282,34 @@ def test_ctrl_c_lets_pytest_sum_up(project: Path) -> None:
     assert running.returncode == 2 and b"1 passed" in seen and b"KeyboardInterrupt" in seen
 
 
+def _begun(project: Path) -> subprocess.Popen[str]:
+    """A run whose only test does not end."""
+    (project / "test_a.py").write_text("import time\ndef test_slow(): print('begun', flush=True), time.sleep(600)\n")
+    command = [sys.executable, "-P", "-m", "pytest", *PLUGIN, "--ringfence", "-s", "-p", "no:cacheprovider"]
+    return subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_ended_leaves_no_layer(project: Path, private: Path, number: int) -> None:
+    with _begun(project) as running:
+        assert running.stdout is not None
+        assert any("begun" in line for line in running.stdout)
+        assert list(private.rglob("pytest-*")), "the control"
+        running.send_signal(number)
+        running.communicate()
+    assert running.returncode == 128 + number
+    assert not list(private.rglob("pytest-*"))
+
+
+def test_ctrl_c_before_the_sandbox_is_there_is_not_lost(project: Path, private: Path) -> None:
+    with _begun(project) as running:
+        eventually(lambda: bool(list(private.rglob("pytest-*"))))
+        running.send_signal(signal.SIGINT)
+        running.communicate()
+    assert running.returncode == 2
+    assert not list(private.rglob("pytest-*"))
+
+
 def test_the_fixture_hands_a_test_a_box(project: Path) -> None:
     (project / "test_a.py").write_text("""\
 import pytest

@@ -48,6 +48,9 @@ _CACHE = ".pytest_cache"
 """pytest's default; a project with another one has to do without."""
 INTERRUPTED = 2
 """Of pytest."""
+_BY_A_SIGNAL = 128
+"""Of shells: what is added to the signal's number."""
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 # A run of tests is long, and has many parts.
 _LIMITS = {"wall_time_s": 3600, "cpu_time_s": 4 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 1024, "nofile": 4096}
 _PASSED_ON = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PY_COLORS", "NO_COLOR",
@@ -67,6 +70,9 @@ def run_inside(config: pytest.Config, level: str) -> int:
     except SandboxError as error:
         told = "\n  ".join(filter(None, (str(error), *getattr(error, "fixes", ()), error.hint)))
         raise pytest.UsageError(f"{FLAG}: {escape_controls(told, keep=chr(10))}") from error
+    except KeyboardInterrupt:
+        _say("interrupted before any test ran")
+        return INTERRUPTED
 
 
 def _refuse_what_cannot_be(config: pytest.Config) -> None:
@@ -197,6 +203,8 @@ def _told(config: pytest.Config, outcome: Outcome, signals: _Signals) -> int:
     result = from_outcome(outcome, records, hints(outcome, records))
     for hint in result["hints"]:
         _say(hint)
+    if signals.ended_by:
+        return _BY_A_SIGNAL + signals.ended_by
     if signals.count:
         return INTERRUPTED
     if result["doubt"] and _asked_only_to_be_told(config):
@@ -255,27 +263,43 @@ def _carry_over(transaction: Transaction, reports: Iterable[str]) -> None:
 
 
 class _Signals:
-    """The first Ctrl-C goes to pytest, which sums up what it has so far; the second ends it."""
+    """The first Ctrl-C goes to pytest, which sums up what it has so far; the second ends it. What asks us to end, e.g.
+    where CI gives a job up, ends it too: then we remove the layer, and end."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.ended_by = 0
         self._visit: Visit | None = None
-        self._before: object = None
-        self._active = threading.current_thread() is threading.main_thread()
+        self._before: dict[int, object] = {}
 
     def attach(self, visit: Visit, _: object) -> None:
         self._visit = visit
 
     def __enter__(self) -> _Signals:
-        if self._active:
-            self._before = signal.signal(signal.SIGINT, self._forward)
+        if threading.current_thread() is threading.main_thread():
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
+            for number in _ENDING:
+                if signal.getsignal(number) != signal.SIG_IGN:  # else it is to outlive that, e.g. by nohup
+                    self._before[number] = signal.signal(number, self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._active:
-            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _forward(self, *_: object) -> None:
+    def _interrupt(self, *_: object) -> None:
+        if self._visit is None:
+            raise KeyboardInterrupt
         self.count += 1
-        if self._visit is not None and self._visit.filenos():
-            self._visit.signal(signal.SIGINT if self.count == 1 else signal.SIGKILL)
+        self._send(self._visit, signal.SIGINT if self.count == 1 else signal.SIGKILL)
+
+    def _end(self, number: int, _: object) -> None:
+        if self._visit is None:
+            raise SystemExit(_BY_A_SIGNAL + number)
+        self.ended_by = number
+        self._send(self._visit, signal.SIGKILL)
+
+    @staticmethod
+    def _send(visit: Visit, number: int) -> None:
+        if visit.filenos():
+            visit.signal(number)
