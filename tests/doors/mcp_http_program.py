@@ -218,6 +218,33 @@ async def gone(folder):
     return told
 
 
+async def same_id(folder):
+    """Requests with the id of one that has no answer yet, from clients that go away: none outlives its session."""
+    given, token = service(folder, idle_s=600)
+    told, owner = {}, token["owner"]
+
+    def attack(here):
+        streams, unfinished = here.service.streams, here.service.unfinished.now
+        _, head, _ = ask(here.port, "POST", "/mcp", _initialize(), token=owner, headers=_BOTH)
+        session = head["mcp-session-id"]
+        more = {**_BOTH, "mcp-session-id": session}
+        eventually(lambda: not streams.get("owner"))
+        said = [_left(here, owner, session, _call_of(number, "run_command", command="sleep 1000"))
+                for number in (7, 8, 7, "7", 8)]  # fmt: skip
+        told["first"], told["again"] = said[:2], said[2:]
+        told["answer"] = ask(here.port, "POST", "/mcp", {"jsonrpc": "2.0", "id": 7, "result": {}}, token=owner,
+                             headers=more)[0]  # fmt: skip
+        eventually(lambda: streams["owner"] == 2)
+        told["used again"] = [ask(here.port, "POST", "/mcp", _call_of(1, "list_files"), token=owner, headers=more)[0]
+                              for _ in range(20)]  # fmt: skip
+        told["ended"] = ask(here.port, "DELETE", "/mcp", token=owner, headers=more)[0]
+        eventually(lambda: not streams["owner"] and not unfinished.get("owner"), 4 * PATIENCE_S)
+
+    with running(given) as here:
+        await run_sync(attack, here)
+    return told
+
+
 async def idle(folder):
     """A session that nobody uses ends, though its client still listens; one that is used does not."""
     given, token = service(folder, idle_s=2)

@@ -70,6 +70,13 @@ def test_a_call_is_counted_as_long_as_it_lasts_also_when_its_client_is_gone(tmp_
     assert said["many"] == 429, "half of the connections"
 
 
+def test_no_request_outlives_its_session_by_an_id_that_another_one_has(tmp_path: Path) -> None:
+    said = _said("same_id", tmp_path)
+    assert said["first"] == [200, 200] and said["answer"] == 202, "the control"
+    assert said["again"] == [400] * 3 and said["ended"] == 200
+    assert said["used again"] == [200] * 20, "after its answer an id is free"
+
+
 def test_a_session_that_nobody_uses_ends_and_one_that_works_does_not(tmp_path: Path) -> None:
     said = _said("idle", tmp_path)
     assert said["long"]["text"] == "exit code 0\nstill here\n" and said["after"] == "MCPError"

@@ -104,9 +104,10 @@ class McpDoor:
         self._service.refuse_if_draining()
         if again.method == _CALL:
             self._service.admission.count_run(tenant)
-        async with self.sessions.used(session) as left:
-            again.on_gone = left
-            await session.manager.handle_request(again.scope, again.receive, send)
+        with session.unanswered(again.asks) as send.on_end:
+            async with self.sessions.used(session) as left:
+                again.on_gone = left
+                await session.manager.handle_request(again.scope, again.receive, send)
 
     async def _begun(self, again: _Again, send: _Sent, tenant: Tenant) -> None:
         """Only an initialize makes a box, which is removed again if no session begins."""
@@ -116,9 +117,10 @@ class McpDoor:
         asked = guard.read_query(ROUTE, QueryParams(again.scope["query_string"]).multi_items())
         session = await self.sessions.opened(tenant, asked)
         try:
-            async with self.sessions.used(session):
-                send.on_head = lambda head: self._name(session, head)
-                await session.manager.handle_request(again.scope, again.receive, send)
+            with session.unanswered(again.asks) as send.on_end:
+                async with self.sessions.used(session):
+                    send.on_head = lambda head: self._name(session, head)
+                    await session.manager.handle_request(again.scope, again.receive, send)
         finally:
             if not session.id:
                 await self.sessions.end(session)
@@ -136,6 +138,7 @@ class _Sent:
         self._send = send
         self.status = 0
         self.on_head: Callable[[Headers], None] = lambda head: None
+        self.on_end: Callable[[], None] = lambda: None
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -148,6 +151,8 @@ class _Sent:
                 ours["x-accel-buffering"] = "no"
             more = [(name.encode(), value.encode()) for name, value in ours.items() if name not in head]
             message = {**message, "headers": [*message.get("headers", ()), *more]}
+        elif not message.get("more_body"):
+            self.on_end()
         await self._send(message)
 
 
@@ -160,6 +165,8 @@ class _Again:
 
     def __init__(self, scope: Scope, message: dict[str, Any], receive: Receive) -> None:
         self.method, self.request_id = message.get("method"), message.get("id")
+        self.asks = self.request_id if "method" in message else None
+        """An answer to a question has the id of the question, which the server numbers by itself."""
         self._data: bytes | None = json_text(message).encode("utf-8", "replace")
         self.size = len(self._data)
         given = [(name, value) for name, value in scope["headers"] if name != b"content-length"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from ringfence.errors import SandboxError
+from ringfence.service.answer import Refused
 from ringfence.service.box_requests import made, may_commit
 from ringfence.service.boxes import MOST_VISITS, KeptBox
 from ringfence.service.mcp.place import session_of
@@ -32,8 +33,28 @@ class McpSession:
         self.close = close
         self.used_s = time.monotonic()
         self.busy = 0
+        self._unanswered: set[str] = set()
         self.ready, self.ending = asyncio.Event(), asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def unanswered(self, request_id: object) -> Iterator[Callable[[], None]]:
+        """While a request has no answer, no other one may have its id: the framework would only answer the later one,
+        and the earlier one would last longer than its session. It takes 1 and "1" for the same. Yields what is called
+        before the end of the answer: a client that has it may use the id again."""
+        names = [] if request_id is None else [str(request_id)]
+        if self._unanswered.intersection(names):
+            raise Refused(400, "a request of this session with this id has no answer yet", hint="use each id once")
+        self._unanswered.update(names)
+
+        def answered() -> None:
+            if names:
+                self._unanswered.discard(names.pop())
+
+        try:
+            yield answered
+        finally:
+            answered()
 
     async def live(self) -> None:
         """The framework's own tasks are begun and ended here."""
