@@ -81,9 +81,23 @@ async def limits(workspace):
                 told[f"{name} asked"] = await call(client, "run_python", code=connect % port, network="host",
                                                    policy={"network": "host"}, isolation="none")  # fmt: skip
                 if name == "closed":
+                    told["texts"], told["short text"] = await texts_as_numbers(client)
                     told["time"] = await call(client, "run_command", command="sleep 500", timeout_s=10_000)
                     told["commit"] = await call(client, "commit")
     return told
+
+
+async def texts_as_numbers(client):
+    """Each argument of a tool that takes no text, with one that is a lot of JSON; and with a number as a short one."""
+    told = {}
+    for tool in (await client.list_tools()).tools:
+        kinds = tool.input_schema["properties"].items()
+        texts = {name: "x" for name, kind in kinds if kind.get("type") == "string"}
+        for name in [name for name, kind in kinds if kind.get("type") != "string"]:
+            long = await call(client, tool.name, **texts, **{name: json.dumps([[]] * 1000)})
+            told[f"{tool.name} {name}"] = long["text"]
+    await call(client, "write_file", path="text", content="abcdef")
+    return told, await call(client, "read_file", path="text", offset="4")
 
 
 async def commits(workspace):

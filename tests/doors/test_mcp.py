@@ -57,6 +57,9 @@ def test_a_model_cannot_widen_its_policy(tmp_path: Path) -> None:
     assert said["open"]["text"] == said["open asked"]["text"] == "reached"
     assert said["time"]["text"].startswith("TIMEOUT: still running after 8 s")
     assert said["commit"]["error"] and "no workspace" in said["commit"]["text"]
+    assert len(said["texts"]) == 5 and said["short text"]["text"] == "ef"
+    for name, text in said["texts"].items():
+        assert "a text of 4000 characters is none of its values" in text, f"{name}: the framework would decode it"
 
 
 def test_nothing_is_committed_that_the_operator_did_not_agree_to(tmp_path: Path) -> None:

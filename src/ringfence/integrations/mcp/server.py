@@ -36,6 +36,9 @@ from here. {where} A result that is cut says how to read on. checkpoint before r
 PRIVATE = "Its working directory is private, and gone afterwards."
 ON_WORKSPACE = "Its working directory is {}: changes are kept aside until commit, and diff shows them."
 
+NUMBERS = frozenset({"timeout_s", "offset", "reset"})
+"""The arguments of all tools that are no texts."""
+_MOST_NUMBER_CHARS = 100
 Seconds = Annotated[float | None, Field(gt=0, description="less time than the policy gives")]
 Offset = Annotated[int, Field(ge=0, description="character to begin at, to read on")]
 
@@ -54,13 +57,25 @@ def build(
     an error's text into what its client may see."""
     threads = _Threads(at_once, told)
     where = ON_WORKSPACE.format(session.workspace) if session.workspace else PRIVATE
-    server: MCPServer[Any] = MCPServer("ringfence", version=__version__, instructions=INSTRUCTIONS.format(where=where),
-                                       log_level="WARNING")  # fmt: skip
+    server = _Server("ringfence", version=__version__, instructions=INSTRUCTIONS.format(where=where),
+                     log_level="WARNING")  # fmt: skip
     tools = (*_running(session, threads), *_files(session, threads), *_history(session, threads),
              _committing(session, threads, commit, by_hand))  # fmt: skip
     for tool in tools:
         server.add_tool(tool, structured_output=False)
     return server
+
+
+class _Server(MCPServer[Any]):
+    """Refuses long texts as numbers: the framework decodes any text as JSON that an argument has in place of a number,
+    however much it is, and everybody else in the process waits meanwhile."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        for each in NUMBERS & arguments.keys():
+            given = arguments[each]
+            if isinstance(given, str) and len(given) > _MOST_NUMBER_CHARS:
+                raise ToolError(f"{each}: a text of {len(given)} characters is none of its values")
+        return await super().call_tool(name, arguments, context)
 
 
 class _Threads:
