@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from tests.patience import PATIENCE_S, eventually
-from tests.service_server import QUICK, ask, running, settings, token_file
+from tests.service_server import QUICK, ask, command, running, settings, token_file
 
 from ringfence.service.settings import NamedPolicy, NamedWorkspace
 
@@ -242,6 +242,28 @@ async def same_id(folder):
 
     with running(given) as here:
         await run_sync(attack, here)
+    return told
+
+
+async def log(folder):
+    """What a client can make the framework quote, in the log of a service that is a program of its own."""
+    path, token = token_file(folder, {"name": "owner"})
+    told, forged = {}, '\n{"event": "forged"}\n\x1b[2J\u202e'
+
+    def attack(address):
+        port, headers = int(address.rpartition(":")[2]), dict(_BOTH)
+        _, head, _ = ask(port, "POST", "/mcp", _initialize(), token=token["owner"], headers=headers)
+        headers["mcp-session-id"] = head["mcp-session-id"]
+        names = forged, forged + "x" * (1 << 20)
+        requests = [{"jsonrpc": "2.0", "id": 2 + place, "method": "prompts/get", "params": {"name": name}}
+                    for place, name in enumerate(names)]  # fmt: skip
+        requests.append({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": [forged]}})
+        told["statuses"] = [ask(port, "POST", "/mcp", each, token=token["owner"], headers=headers)[0]
+                            for each in requests]  # fmt: skip
+
+    with command(folder, "--tokens", path) as (address, _):
+        await run_sync(attack, address)
+    told["log"] = (folder / "service.log").read_text()
     return told
 
 

@@ -77,6 +77,17 @@ def test_no_request_outlives_its_session_by_an_id_that_another_one_has(tmp_path:
     assert said["used again"] == [200] * 20, "after its answer an id is free"
 
 
+def test_what_the_framework_quotes_of_a_client_is_no_line_of_the_log(tmp_path: Path) -> None:
+    said = _said("log", tmp_path)
+    assert said["statuses"] == [200, 200, 202]
+    lines = [json.loads(line) for line in said["log"].splitlines()]
+    assert [line["event"] for line in lines if "event" in line].count("request") > 3, "the control"
+    quoting = [line for line in lines if "forged" in line.get("exception", "")]
+    assert len(quoting) == 2 and all(len(json.dumps(line)) < 100_000 for line in quoting)
+    assert not [line for line in lines if line.get("event") == "forged"]
+    assert "\x1b" not in said["log"] and "\u202e" not in said["log"]
+
+
 def test_a_session_that_nobody_uses_ends_and_one_that_works_does_not(tmp_path: Path) -> None:
     said = _said("idle", tmp_path)
     assert said["long"]["text"] == "exit code 0\nstill here\n" and said["after"] == "MCPError"

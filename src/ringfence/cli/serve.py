@@ -74,12 +74,9 @@ def _log_to_stderr(level: str) -> None:
 
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
-    logger = logging.getLogger("ringfence.service")
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = False
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).addHandler(handler)
+    # That of all, since a framework may quote a client's text: outside of JSON it could look like lines of ours.
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("ringfence.service").setLevel(level)
 
 
 def _loaded() -> Callable[[Settings], None]:

@@ -18,6 +18,8 @@ from ringfence.model.printed import json_text
 from ringfence.model.system_text import escape_controls
 
 LOGGER = "ringfence.docker"
+_MOST_CHARS = 32 << 10
+"""Of a message or a traceback: a framework may quote megabytes of what a client has sent."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _trace: contextvars.ContextVar[str] = contextvars.ContextVar("ringfence_trace", default="")
 
@@ -64,18 +66,24 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, object] = {
             "time": self._time(record.created), "level": record.levelname, "logger": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
         }  # fmt: skip
         fields = getattr(record, "ringfence", None)
         told |= {str(name): value for name, value in fields.items()} if isinstance(fields, Mapping) else {}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
+            told["exception"] = _cut(self.formatException(record.exc_info))
         return json_text(told, indent=None)
 
     @staticmethod
     def _time(created: float) -> str:
         whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
         return f"{whole}.{int(created % 1 * 1000):03}Z"
+
+
+def _cut(text: str) -> str:
+    """Its first and last part, where it is long: a traceback ends with the error."""
+    left, half = len(text) - _MOST_CHARS, _MOST_CHARS // 2
+    return f"{text[:half]} … {left} characters left out … {text[-half:]}" if left > 0 else text
 
 
 def write_json_lines(level: int = logging.INFO) -> logging.Handler:
