@@ -18,12 +18,12 @@ from tests.patience import PATIENCE_S, eventually
 from tests.service_server import QUICK, Here, ask, running, settings, token_file
 
 import ringfence
-from ringfence.errors import BusyError, ConflictError, UsageError
+from ringfence.errors import BusyError, CheckpointError, ConflictError, UsageError
+from ringfence.integrations.living import checkpoints
 from ringfence.model.own import private_place
-from ringfence.service import box_requests
 from ringfence.service import boxes as kept_boxes
 from ringfence.service.admission import Admission, Full
-from ringfence.service.answer import INSTEAD, Ask, HostPaths, Refused
+from ringfence.service.answer import INSTEAD, Ask, HostPaths
 from ringfence.service.boxes import MOST_USES, MOST_VISITS
 from ringfence.service.event_log import EventLog
 from ringfence.service.mcp.place import KeptPlace
@@ -713,7 +713,7 @@ def test_checkpoints_take_no_more_of_the_disk_than_their_limit(
 def test_checkpoints_are_counted(shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     here, tokens = shared
     token = tokens["greedy"]
-    monkeypatch.setattr(box_requests, "MOST_CHECKPOINTS", 3)
+    monkeypatch.setattr(checkpoints, "MOST_CHECKPOINTS", 3)
     box = _box(here, token)
     made = [ask(here.port, "POST", f"{box}/checkpoints", {}, token=token) for _ in range(4)]
     assert [status for status, _, _ in made] == [201, 201, 201, 409]
@@ -728,12 +728,12 @@ def test_checkpoints_of_a_session_are_counted_too(
     shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, tokens = shared
-    monkeypatch.setattr(box_requests, "MOST_CHECKPOINTS", 1)
+    monkeypatch.setattr(checkpoints, "MOST_CHECKPOINTS", 1)
     box = _box(here, tokens["greedy"])
     kept = here.service.boxes.find(Tenant(name="greedy", scopes=frozenset()), box.rpartition("/")[2])
     assert kept is not None
     place = KeptPlace(kept, here.service.boxes.registry)
     assert place.checkpoint("first").name == "first"
-    with pytest.raises(Refused, match="may keep 1"):
+    with pytest.raises(CheckpointError, match="may keep 1"):
         place.checkpoint("second")
     assert ask(here.port, "DELETE", box, token=tokens["greedy"])[0] == 204

@@ -22,7 +22,7 @@ from ringfence.egress import addresses, upstream
 from ringfence.engine import pool
 from ringfence.evidence import schema, strictjson
 from ringfence.integrations.deep_agent import call, risk
-from ringfence.integrations.living import session
+from ringfence.integrations.living import checkpoints, session
 from ringfence.integrations.rewards import grading as rewards
 from ringfence.kernel import recorder, rlimits
 from ringfence.kernel.cgroup import limits as cgroup_limits
@@ -40,7 +40,7 @@ from ringfence.python_jobs import encode, preload
 from ringfence.roles import layer_room, watchdog, zygote_client
 from ringfence.roles.warden import warden
 from ringfence.sandbox import root
-from ringfence.service import admission, box_requests, pools, run, runs
+from ringfence.service import admission, pools, run, runs
 from ringfence.service.bodies import decoding
 from ringfence.service.bodies import texts as body_texts
 
@@ -131,8 +131,8 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "docs/reference/service.md": (
         f"{decoding.MOST_VALUES:,} values",
         f"{body_texts.MOST_REST_BYTES // MIB} MiB of everything but long texts",
-        f"at most {box_requests.MOST_CHECKPOINTS} checkpoints",
-        f"take {word(box_requests.MOST_CHECKPOINT_DISKS)} times the `disk_bytes`",
+        f"at most {checkpoints.MOST_CHECKPOINTS} checkpoints",
+        f"take {word(checkpoints.MOST_CHECKPOINT_DISKS)} times the `disk_bytes`",
         f"A tenant has at most {word(pools.MOST_EACH)} such pools",
         f"its last {runs._MOST_KEPT} runs, within its equal part of {runs._MOST_KEPT_BYTES // MIB} MiB",
         f"but at least {runs._LEAST_KEPT_BYTES // MIB} MiB",

@@ -8,8 +8,8 @@ from typing import Any
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.client.wire import shown, to_bytes
 from ringfence.errors import UsageError
+from ringfence.integrations.living.checkpoints import problem_with_another
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel, disk_in_container, disk_rule, format_size
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service.answer import Answer, Ask, Refused, not_found
 from ringfence.service.boxes import KeptBox
@@ -18,11 +18,6 @@ from ringfence.service.run_requests import RunRequests, digest_of, refuse_unsign
 from ringfence.service.service import Service
 from ringfence.service.tokens import Tenant
 
-MOST_CHECKPOINTS = 100
-"""That one box keeps."""
-MOST_CHECKPOINT_DISKS = 4
-"""Its checkpoints may take so many times what its policy lets a job write: each may take as much of the service's disk
-again as the box's own files, and the policy's limit is about those alone."""
 _MOST_LISTED = 10_000
 _MOST_DIFF_CHARS = 4 << 20
 _KINDS = {"d": "directory", "f": "file", "l": "link"}
@@ -176,7 +171,7 @@ class BoxRequests:
 
     def _checkpointed(self, box: KeptBox, policy: SandboxPolicy, name: str) -> dict[str, object]:
         with box.at_rest(self._service.boxes.registry) as transaction:
-            refuse_checkpoint(transaction, policy)
+            _refuse_checkpoint(transaction, policy)
             return _checkpoint(transaction.create_checkpoint(name))
 
     async def remove_checkpoint(self, ask: Ask) -> Answer:
@@ -249,26 +244,11 @@ def _visit(spec: dict[str, Any]) -> Job:
                foreign=True)  # fmt: skip
 
 
-def refuse_checkpoint(transaction: Transaction, policy: SandboxPolicy) -> None:
-    """The first one is always made: without any there is nothing to remove."""
-    kept, limit = len(transaction.checkpoints()), _disk_bytes(policy)
-    most_bytes = None if limit is None else MOST_CHECKPOINT_DISKS * limit
-    hint = "remove one that you do not need, or commit or close the box: both remove them all"
-    if kept >= MOST_CHECKPOINTS:
-        raise Refused(409, f"the box has {kept} checkpoints, and may keep {MOST_CHECKPOINTS}", hint=hint)
-    if not kept or most_bytes is None:
-        return
-    used, more = transaction.used_bytes(), transaction.layer_bytes()
-    if used + more > most_bytes:
-        told = f"{format_size(used)}, a further one up to {format_size(more)}"
-        raise Refused(409, f"the checkpoints of the box take {told}; {format_size(most_bytes)} is the limit", hint=hint)
-
-
-def _disk_bytes(policy: SandboxPolicy) -> int | None:
-    """What a job may write, even if the policy does not say; None: not limited."""
-    if policy.isolation is IsolationLevel.CONTAINER:
-        return disk_in_container(policy.disk_bytes, policy.mem_bytes)
-    return disk_rule(policy.disk_bytes, policy.isolation)
+def _refuse_checkpoint(transaction: Transaction, policy: SandboxPolicy) -> None:
+    problem = problem_with_another(transaction, policy)
+    if problem:
+        hint = "remove one that you do not need, or commit or close the box: both remove them all"
+        raise Refused(409, problem, hint=hint)
 
 
 def _checkpoint(made: Any) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -20,7 +21,8 @@ from tests.patience import PATIENCE_S, eventually
 from ringfence.backends.newest import Heard
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.run import transaction_kind
-from ringfence.errors import UsageError
+from ringfence.errors import CheckpointError, UsageError
+from ringfence.integrations.living import checkpoints
 from ringfence.integrations.living.cut import Gathered, cut
 from ringfence.integrations.living.guest import CELL, HEAD, LENGTH, MARK_START
 from ringfence.integrations.living.place import Place
@@ -135,6 +137,29 @@ def test_a_place_goes_back_and_commits_what_was_sealed(tmp_path: Path) -> None:
         sealed = place.seal()
         place.commit(sealed=sealed)
     assert (base / "a").read_text() == "2"
+
+
+@on_linux
+@pytest.mark.system
+def test_checkpoints_take_no_more_than_their_part_of_the_host_s_disk(tmp_path: Path) -> None:
+    """A model may ask for as many as it likes, and each keeps the files as they were."""
+    (base := tmp_path / "base").mkdir()
+    disk = 1 << 20
+    policy = POLICY.with_changes(disk_bytes=disk)
+    made = Transaction.create(tmp_path / "tx", [base], kind=transaction_kind(policy))
+    with made as transaction, Place(policy, transaction) as place:
+        for each in range(2):  # the control
+            place.put("a", os.urandom(disk // 4))
+            assert place.checkpoint(str(each)).name == str(each)
+        with pytest.raises(CheckpointError, match="is the limit") as refused:
+            for _ in range(30):
+                place.end_all()  # as by a limit: each box may write so much anew
+                place.put("a", os.urandom(disk // 4))
+                place.checkpoint()
+        assert "commit" in refused.value.hint and transaction.used_bytes() <= checkpoints.MOST_CHECKPOINT_DISKS * disk
+        place.roll_back(place.checkpoints()[0].checkpoint_id)
+        place.commit()
+        assert place.checkpoint("after").name == "after"
 
 
 @on_linux

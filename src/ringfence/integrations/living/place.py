@@ -19,7 +19,8 @@ from ringfence.engine import boxed_call
 from ringfence.engine.box import Box
 from ringfence.engine.handle import Handle
 from ringfence.engine.run import traits_of
-from ringfence.errors import SandboxError, SetupError, UsageError
+from ringfence.errors import CheckpointError, SandboxError, SetupError, UsageError
+from ringfence.integrations.living.checkpoints import problem_with_another
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import TEN_YEARS_S
@@ -154,7 +155,12 @@ class Place:
             return self.transaction().seal()
 
     def checkpoint(self, name: str = "") -> Checkpoint:
+        """CheckpointError if there are too many, or they take too much: the policy's limit of the disk is about the
+        files alone."""
         with self._turn:
+            problem = problem_with_another(self.transaction(), self.policy)
+            if problem:
+                raise CheckpointError(problem, hint="roll back to one that there is, or commit: that removes them all")
             return self.transaction().create_checkpoint(name)
 
     def checkpoints(self) -> list[Checkpoint]:

@@ -3,7 +3,6 @@ uses it under its lock."""
 
 from __future__ import annotations
 
-from ringfence.checkpoint.store import Checkpoint
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.box import Box
 from ringfence.errors import UsageError
@@ -11,7 +10,6 @@ from ringfence.integrations.living.place import Place
 from ringfence.integrations.living.session import KeepQuestion, Session
 from ringfence.manager.registry import Registry
 from ringfence.model.events import Event
-from ringfence.service.box_requests import refuse_checkpoint
 from ringfence.service.boxes import KeptBox
 from ringfence.service.run import TOLD
 from ringfence.service.runs import Runs
@@ -36,11 +34,6 @@ class KeptPlace(Place):
     def transaction(self) -> Transaction:
         with self._kept.at_rest(self._registry) as transaction:
             return transaction
-
-    def checkpoint(self, name: str = "") -> Checkpoint:
-        with self._kept.at_rest(self._registry) as transaction:
-            refuse_checkpoint(transaction, self._kept.policy)
-            return transaction.create_checkpoint(name)
 
     def close(self) -> None:
         """Nothing to do: the owner of the box parks or removes it."""
