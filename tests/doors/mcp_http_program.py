@@ -163,6 +163,10 @@ async def attacks(folder):
         told["long again"] = (await post(here, {**begin, "_": "x" * (64 << 10)}, mcp_session_id=mine))[0]
         told["long text"] = (await post(here, _call_of(3, "write_file", path="a", content="[]{}," * 100_000),
                                         mcp_session_id=mine))[0]  # fmt: skip
+        for size in (1000, 1001):
+            told[f"id {size}"] = (await post(here, {**call_it, "id": "x" * size}, mcp_session_id=mine))[0]
+            token_of = {**call_it["params"], "_meta": {"progressToken": "x" * size}}
+            told[f"token {size}"] = (await post(here, {**call_it, "params": token_of}, mcp_session_id=mine))[0]
         told["empty version"] = (await post(here, begin, mcp_protocol_version=""))[0]
         told["put"] = (await asked(here, "PUT", "/mcp", b"", token=token["owner"]))[0]
         told["boxes"] = len(await boxes(here, token["owner"]))

@@ -55,6 +55,8 @@ def test_a_session_is_nobody_elses_and_counts(tmp_path: Path) -> None:
     assert said["long text"] == 200
     for name in ("many values", "long initialize", "long again"):
         assert said[name] == 413, f"{name}: it takes many times its bytes, or stays with its session"
+    assert said["id 1000"] == said["token 1000"] == 200, "the control"
+    assert said["id 1001"] == said["token 1001"] == 413, "they are said again, the token each second"
     assert said["empty version"] == 400
     assert said["boxes"] == 1, "what was refused has left no box"
     assert said["few"] == [200, 200, 200, 200, 429], "the box and each call are runs of its minute"

@@ -36,6 +36,8 @@ _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _CALL, _BEGIN = "tools/call", "initialize"
 _MOST_BEGIN_BYTES = 64 << 10
 """Bytes of an initialize: a session keeps it as long as it lasts."""
+_MOST_NAME_CHARS = 1000
+"""Characters of an id or a progress token: the framework says them again with each message about the request."""
 _COPIES = 4
 """Bytes of a body that the framework keeps while its call lasts."""
 Refusal = Callable[[Exception], Response]
@@ -98,6 +100,8 @@ class McpDoor:
             return
         if again.method == _BEGIN and again.size > _MOST_BEGIN_BYTES:
             raise Refused(413, f"{_BEGIN} has at most {_MOST_BEGIN_BYTES} bytes")
+        if any(isinstance(name, str) and len(name) > _MOST_NAME_CHARS for name in again.names):
+            raise Refused(413, f"the id of a request and its progress token have at most {_MOST_NAME_CHARS} characters")
         if session is None:
             await self._begun(again, send, tenant)
             return
@@ -167,6 +171,7 @@ class _Again:
         self.method, self.request_id = message.get("method"), message.get("id")
         self.asks = self.request_id if "method" in message else None
         """An answer to a question has the id of the question, which the server numbers by itself."""
+        self.names = self.request_id, _within(_within(message.get("params"), "_meta"), "progressToken")
         self._data: bytes | None = json_text(message).encode("utf-8", "replace")
         self.size = len(self._data)
         given = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
@@ -182,6 +187,10 @@ class _Again:
         self.on_gone()
         never: asyncio.Future[MutableMapping[str, Any]] = asyncio.get_running_loop().create_future()
         return await never
+
+
+def _within(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _http() -> Any:
