@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.framework_environment import framework_environment
@@ -42,6 +44,38 @@ def test_a_kernel_is_reached_over_the_loopback_alone(tmp_path: Path, wrong: dict
     file.write_text(json.dumps({**good, **wrong}))
     with pytest.raises(UsageError):
         read_connection(str(file))
+
+
+class _Manager:
+    """Of jupyter_client: copies the directory elsewhere."""
+
+    installed = ""
+
+    def install_kernel_spec(self, folder: str, name: str, **_: object) -> str:
+        _Manager.installed = Path(folder, "kernel.json").read_text()
+        return name
+
+
+@pytest.mark.system
+def test_a_kernel_imports_nothing_beside_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("jupyter_client")
+    module = ModuleType("jupyter_client.kernelspec")
+    monkeypatch.setattr(module, "KernelSpecManager", _Manager, raising=False)
+    monkeypatch.setitem(sys.modules, "jupyter_client", package)
+    monkeypatch.setitem(sys.modules, "jupyter_client.kernelspec", module)
+    monkeypatch.delitem(sys.modules, "ringfence.integrations.jupyter.spec", raising=False)
+    importlib.import_module("ringfence.integrations.jupyter.spec").install("ringfence", user=True)
+    monkeypatch.delitem(sys.modules, "ringfence.integrations.jupyter.spec")
+    command = json.loads(_Manager.installed)["argv"]
+    (tmp_path / "ringfence").mkdir()
+    (tmp_path / "ringfence" / "__init__.py").write_text("import os\nprint('outside', flush=True)\nos._exit(0)\n")
+    assert b"outside" not in _started(command, tmp_path)
+    assert b"outside" in _started([word for word in command if word != "-P"], tmp_path), "the control"
+
+
+def _started(command: list[str], folder: Path) -> bytes:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60, check=False).stdout
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "\xff", "[" * 8000, "[" * 100_000],

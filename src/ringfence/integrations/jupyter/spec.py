@@ -16,7 +16,8 @@ def install(name: str, *, user: bool, prefix: str = "", policy: str = "") -> str
     """Install it; where it went. ``policy``: a file, read each time a kernel starts."""
     chosen = ["--policy", absolute(policy)] if policy else []
     spec = {
-        "argv": [sys.executable, "-m", "ringfence", "jupyter", "kernel", "{connection_file}", *chosen],
+        # -P: Jupyter starts it in the notebook's directory, whose modules are as untrusted as the notebook.
+        "argv": [sys.executable, "-P", "-m", "ringfence", "jupyter", "kernel", "{connection_file}", *chosen],
         "display_name": "Python (ringfence)",
         "language": "python",
         "interrupt_mode": "signal",
