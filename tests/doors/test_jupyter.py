@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from tests.framework_environment import framework_environment
+from tests.patience import eventually
 
 from ringfence.cli import main
 from ringfence.errors import UsageError
+from ringfence.integrations.jupyter import relay
 from ringfence.integrations.jupyter.frames import CLOSE, DATA, HEAD, OPEN, PORTS, FrameError, Frames, frame
 from ringfence.integrations.jupyter.kernel import read_connection
 
@@ -26,6 +30,25 @@ def test_frames_come_apart_as_they_were_put_together() -> None:
     stream = b"".join(frame(kind, number, place, data) for kind, number, place, data in sent)
     frames = Frames()
     assert [each for byte in stream for each in frames.add(bytes([byte]))] == sent
+
+
+def test_what_the_bridge_says_is_passed_on_frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[object] = []
+    ahead: set[int] = set()
+
+    class Counting(Frames):
+        def add(self, data: bytes) -> Iterator[tuple[bytes, int, int, bytes]]:
+            for count, each in enumerate(super().add(data)):
+                ahead.add(count - len(passed))
+                yield each
+
+    loop = SimpleNamespace(call_soon_threadsafe=lambda *told: passed.append(told))
+    heard = SimpleNamespace(position=0, dropped=0, data=frame(DATA, 7) * 1000, ended=True)
+    monkeypatch.setattr(relay, "Frames", Counting)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    relay.Relay(SimpleNamespace(read_stdout=lambda *_, **__: heard))  # type: ignore[arg-type]
+    eventually(lambda: len(passed) == 1000)
+    assert ahead == {0}, "none is held back while others are taken apart"
 
 
 @pytest.mark.parametrize("garbage", [b"hello, world", HEAD.pack(DATA, 1, 0, 1 << 31), HEAD.pack(b"?", 1, 0, 0)])

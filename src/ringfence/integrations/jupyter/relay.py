@@ -74,12 +74,11 @@ class Relay:
             try:
                 if heard.dropped:
                     raise FrameError("it said more than could be read")
-                told = list(frames.add(heard.data))
+                for kind, number, _, data in frames.add(heard.data):  # one by one: a cell may send millions at once
+                    self._loop.call_soon_threadsafe(self._hear, kind, number, data)
             except FrameError:
                 self._handle.signal(_SIGKILL)
                 return
-            for kind, number, _, data in told:
-                self._loop.call_soon_threadsafe(self._hear, kind, number, data)
             if heard.ended:
                 return
 
