@@ -15,6 +15,7 @@ import shutil
 import tarfile
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.ways.walk import real
 from ringfence.proctor.foreign.environment import Described, Prepared, prepare
+from ringfence.roles.removal import remove_tree
 
 HOST = "host"
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
@@ -150,7 +152,8 @@ class RingfenceEnvironment(BaseEnvironment):
             if transaction is not None:
                 transaction.close()
             if self._place:
-                shutil.rmtree(self._place, ignore_errors=True)
+                with suppress(OSError):
+                    remove_tree(self._place)
 
     # ---- commands
 

@@ -15,6 +15,7 @@ from ringfence.errors import FileError, SandboxError, UsageError
 from ringfence.integrations.living.session import Session
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
+from ringfence.roles.removal import remove_tree
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges,
               pytest.mark.skipif(sys.platform != "linux", reason="needs isolation strict")]  # fmt: skip
@@ -124,3 +125,14 @@ def readable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with Session.opened(POLICY, tmp_path_factory.mktemp("workspace")) as made:
         assert made.run(make).ok
         yield made
+
+
+def test_a_session_leaves_nothing_behind_however_deep_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    deep = """python3 -c 'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range(1500)]'"""
+    with Session.opened(POLICY) as made:
+        assert made.run(deep).ok
+        assert list(tmp_path.glob("*/session-*")), "the control"
+    left = list(tmp_path.glob("*/session-*"))
+    remove_tree(str(tmp_path))
+    assert not left

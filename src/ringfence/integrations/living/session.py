@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from ringfence.checkpoint.transaction import Transaction
@@ -32,6 +31,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record
 from ringfence.model.system_text import escape_controls
 from ringfence.model.ways.walk import real
+from ringfence.roles.removal import remove_tree
 
 MOST_CHARS = 8000
 """Length of a result; a longer one is cut, and the rest can be read on request."""
@@ -98,7 +98,8 @@ class Session:
                 finally:
                     session.close()
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(folder)
 
     @property
     def folder(self) -> str:
