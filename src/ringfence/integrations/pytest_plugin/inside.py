@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
@@ -173,8 +172,10 @@ def _run(config: pytest.Config, policy: SandboxPolicy) -> int:
 
 @contextmanager
 def _transaction(base: str, policy: SandboxPolicy) -> Iterator[Transaction]:
-    folder = tempfile.mkdtemp(prefix="pytest-", dir=state_folder.private_place())
+    # Its name is chosen first: a signal may come as soon as it is there.
+    folder = os.path.join(state_folder.private_place(), f"pytest-{os.urandom(8).hex()}")
     try:
+        os.mkdir(folder, 0o700)
         with Transaction.create(os.path.join(folder, "layer"), [base], kind=transaction_kind(policy),
                                 hidden=policy.hidden_paths) as transaction:  # fmt: skip
             yield transaction
