@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,23 @@ def test_without_hiding_the_key_would_be_read(ringfence_command: list[str], work
     (work / "signing-seed.hex").chmod(0o600)
     done = _run(ringfence_command, work, "--discard", "--", "cat", "signing-seed.hex")
     assert done.stdout == SEED.encode()
+
+
+def test_a_key_in_an_environment_that_the_job_is_shown_is_hidden(ringfence_command: list[str], work: Path) -> None:
+    """Nobody named that directory: the job's Python needs it, so all of it is shown."""
+    environment, script = work.parent / "env", "import sys; print(sys.prefix); print(open(sys.argv[1]).read())"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    key = environment / "ops.key"
+    key.write_text(SEED)
+    key.chmod(0o600)
+    found = os.environ | {"PATH": f"{environment}/bin:{os.environ['PATH']}"}
+    words = ("--", "python3", "-c", script, str(key))
+    control = _run(ringfence_command, work, "--discard", *words, env=found)
+    assert control.stdout.decode().split() == [str(environment), SEED], control.stderr
+    done = _run(ringfence_command, work, "--bundle", "../e.json", "--key", str(key), *words, env=found)
+    assert done.stdout.decode().split() == [str(environment)] and SEED.encode() not in done.stderr
+    assert b"FileNotFoundError" in done.stderr
+    assert [each["path"] for each in _verified(work.parent / "e.json").violations] == [str(key)]
 
 
 @pytest.mark.parametrize(("words", "problem"), [

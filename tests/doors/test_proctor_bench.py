@@ -319,4 +319,11 @@ def test_bad_usage_is_told_before_anything_runs(
     assert code == 2 and "lies in the suite" in said
     code, said = told("--scaffold", str(tmp_path))
     assert code == 2 and "would be shown to the agent" in said
+    for place in ("", "a", "a/workspace"):  # the agent of one task could read it, and sign for all
+        key = suite / place / "ops.key"
+        key.write_text("12" * 32)
+        key.chmod(0o600)
+        code, said = told("--key", str(key))
+        assert code == 2 and "would be shown to the agent or its grader" in said
+        key.unlink()
     assert not out.exists() and not (suite / "a" / "out").exists()

@@ -285,16 +285,47 @@ def test_without_a_named_folder_a_run_writes_into_a_new_one(
     assert list(Path("proctor-out").iterdir()) == [made], "a run that does not begin leaves no directory"
 
 
-@pytest.mark.parametrize("shown", ["--scaffold={}", "--agent=cat {}/ops.key", "--agent=cat ops.key"])
-def test_a_key_that_the_agent_would_see_is_refused(
-    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shown: str
-) -> None:
+@pytest.mark.parametrize(("place", "shown"), [
+    ("", "--scaffold={}"), ("", "--agent=cat {}/ops.key"), ("", "--agent=cat ops.key"), ("sum", "--agent=true"),
+    ("sum/workspace", "--agent=true"), ("sum/oracle", "--agent=true"), ("env", "--agent={}/env/bin/python3"),
+])  # fmt: skip
+def test_a_key_that_an_agent_or_a_grader_would_see_is_refused(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str,
+    shown: str,
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    Path("ops.key").write_text("12" * 32)
-    Path("ops.key").chmod(0o600)
-    words = ["run", f"--task={task}", "--agent=true", shown.format(tmp_path), "--key=ops.key", "--out=out"]
+    _environment(tmp_path / "env")
+    key = tmp_path / place / "ops.key"
+    key.write_text("12" * 32)
+    key.chmod(0o600)
+    words = ["run", f"--task={task}", "--agent=true", shown.format(tmp_path), f"--key={key}", "--out=out"]
     assert cli.proctor_main(words) == 2 and "would be shown to the agent" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def _environment(folder: Path) -> None:
+    """An environment of Python's, which a sandbox shows whole because a command names its interpreter."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python3").symlink_to(os.path.realpath(sys.executable))
+    (folder / "pyvenv.cfg").write_text(f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
+
+
+def test_the_control_a_key_in_the_oracle_would_be_read_while_grading(runs: Runs, task: Path) -> None:
+    """Its file is nobody else's to read, but graders have copies."""
+    (task / "oracle" / "ops.key").write_text("12" * 32)
+    (task / "oracle" / "ops.key").chmod(0o600)
+    (task / "grade.sh").write_text("sh /workspace/tool\n")
+    assert "12" * 32 in _log(runs("sh -c 'echo cat /oracle/ops.key > tool'"), "grader.stdout")
+
+
+def test_the_control_a_key_in_an_environment_would_be_read_by_the_agent(runs: Runs, tmp_path: Path) -> None:
+    _environment(tmp_path / "env")
+    key = tmp_path / "env" / "ops.key"
+    key.write_text("12" * 32)
+    key.chmod(0o600)
+    (tmp_path / "read.py").write_text(f"print(open({str(key)!r}).read())\n")
+    verdict = runs(f"{tmp_path}/env/bin/python3 {tmp_path}/read.py")
+    assert "12" * 32 in _log(verdict), _log(verdict, "agent.stderr")
 
 
 def test_a_scaffold_above_the_task_shows_nothing_of_it(runs: Runs, tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ from ringfence.engine.run import traits_of
 from ringfence.errors import EvidenceError, UsageError
 from ringfence.evidence.keys import SEED_VARIABLE
 from ringfence.model.job import Job
-from ringfence.model.limits import UNLIMITED_OUTPUT
+from ringfence.model.limits import UNLIMITED_OUTPUT, IsolationLevel
 from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.model.system_text import escape_controls
 from ringfence.model.ways.walk import absolute, real
+from ringfence.sandbox.showing import by_itself
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,10 +91,13 @@ def _refuse_place_of_the_job(file: str, job: Job, policy: SandboxPolicy, *, comm
 
 def _hiding(signing: Signing, job: Job, policy: SandboxPolicy) -> SandboxPolicy:
     """The policy with the key hidden, where it lies in something that the job is shown."""
-    path = real(signing.path) if signing.path else ""
+    if not signing.path:
+        return policy
+    path = real(signing.path)
     shown = [real(top) for top in (*policy.readable_paths, *((job.cwd,) if job.cwd else ()))]
     written = [real(top) for top in policy.writable_paths]
     if path in shown or any(within(path, top) for top in written):
         raise UsageError(f"the signing key {path} would be shown to the job", hint="keep it elsewhere, or name another")
+    shown += by_itself(policy, job) if policy.isolation is IsolationLevel.STRICT else []
     seen = any(within(path, top) for top in shown) and not any(within(path, top) for top in policy.hidden_paths)
     return replace(policy, hidden_paths=(*policy.hidden_paths, path)) if seen else policy

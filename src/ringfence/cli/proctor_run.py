@@ -92,14 +92,12 @@ def run_task(task: Task, arguments: argparse.Namespace | SimpleNamespace) -> int
     from ringfence.evidence.keyfile import SEED_FILE
     from ringfence.model.record import replace
     from ringfence.proctor import proctor
-    from ringfence.proctor.agent_run import files_of
     from ringfence.proctor.display import Display
 
     if arguments.no_env:
         task = replace(task, policy=replace(task.policy, env_allow=()))
     bound = _bound(arguments, task)
-    own = (*filter(None, (task.workspace,)), *arguments.scaffold, *bound.shown)
-    key = signing_key(arguments, (*own, *files_of(arguments.agent)))
+    key = signing_key(arguments, task, (*arguments.scaffold, *bound.shown))
     display = Display(task.id, as_json=arguments.json)
     display.asks(*task.policy.asks())
     _end_by_signal()
@@ -180,19 +178,17 @@ def _answers(arguments: argparse.Namespace | SimpleNamespace) -> list[str]:
     return [arguments.instance] if getattr(arguments, "instance", "") and not arguments.instance_id else []
 
 
-def signing_key(arguments: argparse.Namespace | SimpleNamespace, shown: tuple[str, ...]) -> SigningKey | None:
-    """The one that was given; None: one is made in the output directory. Who reads it can sign any verdict, so it must
-    not lie in what the agent is shown."""
+def signing_key(
+    arguments: argparse.Namespace | SimpleNamespace, task: Task, shown: tuple[str, ...]
+) -> SigningKey | None:
+    """The one that was given; None: one is made in the output directory. ``shown``: what else the agent may read."""
     from ringfence.attest.signing import chosen_key
-    from ringfence.errors import UsageError
     from ringfence.evidence.keys import SEED_VARIABLE
-    from ringfence.model.paths import within
-    from ringfence.model.ways.walk import real
 
-    for path in shown if arguments.key else ():
-        if within(real(arguments.key), real(path)):
-            raise UsageError(f"the signing key {arguments.key} would be shown to the agent, in {path}",
-                             hint="keep it elsewhere, or name another")  # fmt: skip
+    if arguments.key:
+        from ringfence.proctor.place.key_place import refuse_in_task
+
+        refuse_in_task(arguments.key, task, arguments.agent, shown)
     if not (arguments.key or arguments.signing_seed or SEED_VARIABLE in os.environ):
         return None
     return chosen_key(arguments.signing_seed, arguments.key).key

@@ -77,6 +77,15 @@ def needed(policy: SandboxPolicy, job: Job, found: Search) -> tuple[list[str], l
     return found.settled(named, own), [*own, *named]
 
 
+def by_itself(policy: SandboxPolicy, job: Job) -> list[str]:
+    """Where links lead of what the job sees of the host although nobody names it: the system, and what its program,
+    this interpreter and the Python on its PATH need. Whole environments are among that."""
+    if policy.root:
+        return []
+    way = search(policy, job)
+    return [*rootfs.SYSTEM_FOLDERS, *map(way.real, needed(policy, job, way)[1])]
+
+
 def _word(job: Job, found: Search) -> str:
     """The first word, if it may name a program of the host. A word that the caller did not choose must be found on the
     PATH: otherwise a client of the service could have any file shown, or an installation with everything in it."""

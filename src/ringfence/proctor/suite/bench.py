@@ -15,7 +15,8 @@ from ringfence.evidence.keys import SEED_VARIABLE
 from ringfence.model.paths import within
 from ringfence.model.record import record
 from ringfence.model.ways.walk import absolute, real
-from ringfence.proctor.agent_run import files_of
+from ringfence.proctor.agent_run import files_of, words_of
+from ringfence.proctor.place import key_place
 from ringfence.proctor.suite import output, reports
 from ringfence.proctor.suite.entry import Entry, Order, folder_name
 from ringfence.proctor.suite.executor import Executor
@@ -105,10 +106,11 @@ def bench(
     scaffold = tuple(map(absolute, plan.scaffold))
     if within(real(plan.out), real(plan.suite)):
         raise UsageError(f"{plan.out} lies in the suite {plan.suite}", hint="name an output directory elsewhere")
-    _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)), "the output directory")
+    _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)))
+    _refuse_place_of_key(key_file, plan)
     with output.held(plan.out) as folder:
         output.refuse_others(folder, {folder_name(entry.id) for entry in entries})
-        signing = _key(seed, key_file, folder, (*scaffold, *files_of(plan.agent)))
+        signing = _key(seed, key_file, folder)
         key = signing.key
         order = Order(agent=plan.agent, seed=key.secret_bytes().decode().strip(), suite=output.suite_number(folder),
                       scaffold=scaffold)  # fmt: skip
@@ -145,16 +147,21 @@ def _executor(plan: Plan, order: Order, folder: str, on_wait: Callable[[], None]
     return made
 
 
-def _key(seed: str | None, key_file: str | None, folder: str, shown: Sequence[str]) -> Signing:
-    """A reader of the key can sign any verdict, so it must not lie in what the agent is shown."""
+def _refuse_place_of_key(key_file: str | None, plan: Plan) -> None:
     if key_file:
-        _refuse_shown(key_file, shown, "the signing key")
+        shown = (plan.suite, plan.repos, *plan.scaffold, *files_of(plan.agent))
+        commands = (words_of(plan.agent), (plan.python,))
+        key_place.refuse_in(key_file, filter(None, shown), filter(all, commands))
+
+
+def _key(seed: str | None, key_file: str | None, folder: str) -> Signing:
     signing = chosen_key(seed, key_file, folder)
     os.environ.pop(SEED_VARIABLE, None)  # workers have it in memory, and need it nowhere else
     return signing
 
 
-def _refuse_shown(path: str, shown: Sequence[str], what: str) -> None:
+def _refuse_shown(out: str, shown: Sequence[str]) -> None:
     for each in shown:
-        if within(real(path), real(each)):
-            raise UsageError(f"{what}, {path}, would be shown to the agent, in {each}", hint="keep it elsewhere")
+        if within(real(out), real(each)):
+            raise UsageError(f"the output directory, {out}, would be shown to the agent, in {each}",
+                             hint="keep it elsewhere")  # fmt: skip
