@@ -61,7 +61,8 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retries", metavar="N", type=int, default=2,
                         help="how often to retry a task that failed because of the machine (default: 2)")  # fmt: skip
     secret = parser.add_mutually_exclusive_group()
-    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with (default: PROCTOR_SIGNING_SEED)")
+    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with; else PROCTOR_SIGNING_SEED, else "
+                        "signing-seed.hex in the output directory, made where it is missing")  # fmt: skip
     secret.add_argument("--key", metavar="FILE", help="a key file of `proctor keygen --out`")
     parser.add_argument("--json", action="store_true", help="one JSON object a line: results, then the summary")
 

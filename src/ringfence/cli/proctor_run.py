@@ -65,7 +65,8 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
                         "the command starts)")  # fmt: skip
     parser.add_argument("--no-env", action="store_true", help="no variable of yours, whatever the policy asks for")
     secret = parser.add_mutually_exclusive_group()
-    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with (default: PROCTOR_SIGNING_SEED)")
+    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with; else PROCTOR_SIGNING_SEED, else "
+                        "a new one, signing-seed.hex in the output directory")  # fmt: skip
     secret.add_argument("--key", metavar="FILE", help="a key file of `proctor keygen --out`")
     parser.add_argument("--nonce", metavar="HEX", default="", help="the challenge that the run carries: 64 hex digits")
     parser.add_argument("--json", action="store_true", help="one JSON object a line: events, then the verdict")
