@@ -31,7 +31,8 @@ _COMMANDS = Group(title="Commands", rows=(
                         "code_under_test_that_forges_results_does_not_resolve")),
     limited("`--image`: agent and grader in the instance's own image, the repository over it at `/testbed`",
             "It needs the command of Docker or Podman. A named image has to be in the engine; in a build the engine "
-            f"pulls what `FROM` names. A Dockerfile for BuildKit (`COPY --chmod`) needs a `docker` that has it. {_NO_PUBLIC}",
+            "pulls what `FROM` names. A Dockerfile for BuildKit (`COPY --chmod`) needs a `docker` that has it. "
+            f"{_NO_PUBLIC}",
             Command("proctor run-swebench", "--image"), Command("proctor run-tb", "--image --build-network"),
             adr=(85, 86),
             proof=named("doors/test_proctor_engines", "an_instance_in_its_image_resolves_by_its_own_patch_alone",
