@@ -67,6 +67,24 @@ def shell(ringfence_command: list[str], tmp_path: Path, monkeypatch: pytest.Monk
     yield Shell(ringfence_command, tmp_path)
 
 
+@pytest.mark.parametrize(("module", "name"), [
+    ("ringfence.manager.registry", "VERSION"), ("ringfence.checkpoint.layout", "_VERSION"),
+])  # fmt: skip
+def test_what_another_version_stored_in_another_format_is_named_and_can_only_be_discarded(
+    shell: Shell, module: str, name: str
+) -> None:
+    script = (f"import sys, {module} as stored; stored.{name} = 2; from ringfence.cli import main;"
+              "sys.exit(main(['run', '--', 'sh', '-c', 'echo new > new']))")  # fmt: skip
+    subprocess.run([sys.executable, "-c", script], cwd=shell.here, env=shell.environment, check=True)
+    (kept,) = shell.kept()
+    for words in (("diff", kept), ("commit", kept), ("sandboxes", "--trust", kept)):
+        said = shell(*words, code=1).stderr
+        assert "is of format 2, and this ringfence reads format 1" in said and "commit it with that version" in said
+    assert "is of format 2" in shell("sandboxes").stdout
+    shell("discard", kept)
+    assert shell.kept() == [] and shell.texts() == {"old": "old\n"}
+
+
 def test_a_run_says_in_one_line_what_changed_and_how_to_keep_or_drop_it(shell: Shell) -> None:
     done = shell("run", "--strict", "--", "sh", "-c", "echo out; echo more >> old; echo new > new; exit 3", code=3)
     (sandbox,) = shell.kept()

@@ -151,14 +151,21 @@ def load(place: Documents) -> Layout:
     if document is None:
         raise CheckpointError(f"{place.tree.path} is not a transaction",
                               hint="it may have been broken off while it was made")  # fmt: skip
+    refuse_other_format(place.path(_DOCUMENT), document.get("version"), _VERSION)
     try:
-        if document["version"] != _VERSION or document["kind"] not in (OVERLAY, SNAPSHOT):
-            raise ValueError("another version")
+        if document["kind"] not in (OVERLAY, SNAPSHOT):
+            raise ValueError("an unknown kind")
         bases, hidden = (tuple(map(_text, document[name])) for name in ("bases", "hidden"))
         return _layout(place, document["kind"], bases, hidden, str(document.get("root", "")))
     except (KeyError, TypeError, ValueError) as error:
-        problem = f"{place.tree.path}: {_DOCUMENT} is damaged or of another version ({error})"
-        raise CheckpointError(problem) from error
+        raise CheckpointError(f"{place.tree.path}: {_DOCUMENT} is damaged ({error})") from error
+
+
+def refuse_other_format(path: str, found: object, known: int) -> None:
+    """What another version stored in its own way is not guessed at, but it can be thrown away."""
+    if found != known or isinstance(found, bool):
+        problem = f"{path} is of format {found!r}, and this ringfence reads format {known}: another version wrote it"
+        raise CheckpointError(problem, hint="commit it with that version, or discard it")
 
 
 def opened(folder: str) -> Documents:

@@ -172,7 +172,7 @@ class Registry:
         seal = layout.documents_of(tree).seal
         try:
             text = _text(tree)
-            return _metadata(text if trust else seal.opened(METADATA, text), sandbox_id)
+            return _metadata(text if trust else seal.opened(METADATA, text), sandbox_id, tree)
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             problem = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
             place = os.path.join(tree.path, METADATA)
@@ -354,14 +354,12 @@ def _text(tree: Tree) -> str:
     return raw.decode("utf-8")
 
 
-def _metadata(text: str, sandbox_id: str) -> Metadata:
+def _metadata(text: str, sandbox_id: str, tree: Tree) -> Metadata:
     values = json.loads(text)
     if not isinstance(values, dict):
         raise ValueError("no JSON object")
     values.pop("seal", None)
-    version = values.pop("version", None)
-    if version != VERSION:
-        raise ValueError(f"version {version!r}, {VERSION} is known here")
+    layout.refuse_other_format(os.path.join(tree.path, METADATA), values.pop("version", None), VERSION)
     for name, kind in _KINDS.items():
         if not isinstance(values.get(name, _EMPTY.get(name)), kind):
             raise ValueError(f"{name}: {values.get(name)!r}")
