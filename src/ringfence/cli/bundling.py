@@ -16,7 +16,7 @@ from ringfence.engine.run import traits_of
 from ringfence.errors import EvidenceError, UsageError
 from ringfence.evidence.keys import SEED_VARIABLE
 from ringfence.model.job import Job
-from ringfence.model.limits import UNLIMITED_OUTPUT, IsolationLevel
+from ringfence.model.limits import UNLIMITED_OUTPUT
 from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
@@ -98,6 +98,7 @@ def _hiding(signing: Signing, job: Job, policy: SandboxPolicy) -> SandboxPolicy:
     written = [real(top) for top in policy.writable_paths]
     if path in shown or any(within(path, top) for top in written):
         raise UsageError(f"the signing key {path} would be shown to the job", hint="keep it elsewhere, or name another")
-    shown += by_itself(policy, job) if policy.isolation is IsolationLevel.STRICT else []
+    if not traits_of(policy.isolation).python:  # the programs inside are the host's
+        shown += by_itself(policy, job)
     seen = any(within(path, top) for top in shown) and not any(within(path, top) for top in policy.hidden_paths)
     return replace(policy, hidden_paths=(*policy.hidden_paths, path)) if seen else policy
