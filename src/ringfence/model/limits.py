@@ -123,6 +123,14 @@ def disk_in_container(disk_bytes: int | None, mem_bytes: int) -> int:
     return mem_bytes // 2 if disk_bytes is None else disk_bytes
 
 
+def disk_of_a_box(disk_bytes: int | None, mem_bytes: int, isolation: IsolationLevel) -> int | None:
+    """The bytes that jobs may write to the working copies of a box, even if the policy does not say; None: not
+    limited."""
+    if isolation is IsolationLevel.CONTAINER:
+        return disk_in_container(disk_bytes, mem_bytes)
+    return disk_rule(disk_bytes, isolation)
+
+
 def _split_unit(text: str) -> tuple[str, str]:
     body = text.strip()
     digits = body.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.model.limits import IsolationLevel, disk_in_container, disk_rule, format_size
+from ringfence.model.limits import disk_of_a_box, format_size
 from ringfence.model.policy import SandboxPolicy
 
 MOST_CHECKPOINTS = 100
@@ -16,7 +16,7 @@ again as the box's own files, and the policy's limit is about those alone."""
 def problem_with_another(transaction: Transaction, policy: SandboxPolicy) -> str:
     """Why there may be no further one; empty if there may. The first one always may: without any there is nothing to
     remove."""
-    kept, limit = len(transaction.checkpoints()), _disk_bytes(policy)
+    kept, limit = len(transaction.checkpoints()), disk_of_a_box(policy.disk_bytes, policy.mem_bytes, policy.isolation)
     if kept >= MOST_CHECKPOINTS:
         return f"the box has {kept} checkpoints, and may keep {MOST_CHECKPOINTS}"
     if not kept or limit is None:
@@ -26,10 +26,3 @@ def problem_with_another(transaction: Transaction, policy: SandboxPolicy) -> str
         return ""
     told = f"{format_size(used)}, a further one up to {format_size(more)}"
     return f"the checkpoints of the box take {told}; {format_size(most)} is the limit"
-
-
-def _disk_bytes(policy: SandboxPolicy) -> int | None:
-    """What a job may write, even if the policy does not say; None: not limited."""
-    if policy.isolation is IsolationLevel.CONTAINER:
-        return disk_in_container(policy.disk_bytes, policy.mem_bytes)
-    return disk_rule(policy.disk_bytes, policy.isolation)
