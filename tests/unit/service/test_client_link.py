@@ -215,7 +215,7 @@ def test_what_is_no_address_is_said_at_once(address: str) -> None:
 def test_a_service_that_says_come_again_at_once_is_not_asked_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr("ringfence.client.connection.time.sleep", waits.append)
-    full = _answer(429, b'{"error": {"type": "Full", "message": "m"}}', b"Retry-After: 0\r\n")
+    full = _answer(429, b'{"error": {"type": "Full", "message": "m"}}', b"Retry-After: 0\r\nConnection: close\r\n")
     with _server(full, full, _answer(200, _DOCUMENT)) as (port, _):
         assert _run(port, patience_s=60).ok
     assert waits == [0.1, 0.1]
