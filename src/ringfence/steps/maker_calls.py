@@ -57,11 +57,12 @@ class MakerDraft:
 
 
 def draft_of(
-    request: VisitRequest, steps: Sequence[Step], owner: Sequence[int], groups: int, ids: tuple[str, str], first_id: int
-) -> MakerDraft | None:
+    request: VisitRequest, steps: Sequence[Step], owner: Sequence[int], groups: int, ids: tuple[str, str],
+    first_id: int, proc: int = -1,
+) -> MakerDraft | None:  # fmt: skip
     """Nothing where a part of it can't be a table. ``owner``: whose files may be mapped to the ids of sandboxes;
     ``groups``: how many each enters by itself; ``ids``: what its maps look like, for their length; ``first_id``: on the
-    host, of the first place."""
+    host, of the first place; ``proc``: a file system of /proc that is the maker's alone, -1: there is none."""
     prepare = _prepare(request["prepare"], owner)
     if prepare is None or not _is_plain(steps):
         return None
@@ -69,7 +70,7 @@ def draft_of(
     numbers = range(_STANDARD, _STANDARD + _KEPT + len(trees) + 1)
     settings = request.get("network")
     made = _Made(prepare=prepare.table, begin=beginning(groups, len(numbers)), finish=_finish(ids),
-                 network=Table() if settings is None else _network(settings), idmap=_idmap(owner))  # fmt: skip
+                 network=Table() if settings is None else _network(settings, proc), idmap=_idmap(owner))  # fmt: skip
     names = [name for name in request["namespaces"] if settings is None or name != "net"]
     places = dict(zip((*(f"{TREE}{name}" for name in trees), _INIT), numbers[_KEPT:], strict=True))
     sources = [int(made.begin.slots[f"source {number}"]) for number in numbers]
@@ -241,16 +242,18 @@ def _idmap(owner: Sequence[int]) -> Table:
     return table
 
 
-def _network(settings: Sequence[tuple[str, str]]) -> Table:
-    """As ``namespaces.enter_new_network``."""
+def _network(settings: Sequence[tuple[str, str]], proc: int) -> Table:
+    """As ``namespaces.enter_new_network``. In the /proc of all, a name below sys/net is there once for each network,
+    and a look-up goes through all of them."""
     table = Table()
+    folder, top = (proc, "sys") if proc >= 0 else (_AT, "/proc/sys")
     file = table.slot("file")
     table.call("unshare", namespaces.flags(["net"]))
     table.call("socket", *namespaces.DATAGRAMS, store=file)
     table.call("ioctl", file, namespaces.SET_FLAGS, namespaces.LOOPBACK_UP)
     table.call("close", file, store=file)
     for name, value in settings:
-        table.call("openat", _AT, f"/proc/sys/{name}", os.O_WRONLY | os.O_CLOEXEC, 0, store=file)
+        table.call("openat", folder, f"{top}/{name}", os.O_WRONLY | os.O_CLOEXEC, 0, store=file)
         table.call("write", file, value, len(value))
         table.call("close", file, store=file)
     table.call("openat", _AT, "/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC, 0, store=table.slot("network"))

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence import SandboxPolicy, UnavailableError, run
+from ringfence import Pool, SandboxPolicy, UnavailableError, run
 from ringfence.backends import tables
 from ringfence.engine.planned import planned
 from ringfence.kernel import listening
 from ringfence.model.outcome import Mechanism
 from ringfence.sandbox import filters, networks
+from ringfence.sandbox.root import NETWORK_SETTINGS
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -111,6 +112,18 @@ def test_the_hosts_settings_stay_as_they_are() -> None:
     script = "cd /proc/sys/net/ipv4; cat tcp_rmem; for name in *; do echo 1 > $name && echo ESCAPED; done; true"
     outcome = run(["sh", "-c", script], HOST)
     assert outcome.stdout.decode() == before == Path("/proc/sys/net/ipv4/tcp_rmem").read_text()
+
+
+@pytest.mark.parametrize("pure", ["", "1"], ids=["loop", "Python"])
+def test_networks_of_pools_have_their_own_settings(pure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each job makes a socket, so that the next one gets a network that is made for it."""
+    monkeypatch.setenv("RINGFENCE_PURE", pure)
+    read = "import socket; socket.socket(); print(open('/proc/sys/net/ipv4/tcp_rmem').read().split())"
+    here = Path("/proc/sys/net/ipv4/tcp_rmem").read_text()
+    with Pool(STRICT, warm=2) as pool:
+        found = {pool.run_source(read).stdout.decode() for _ in range(6)}
+    assert found == {f"{NETWORK_SETTINGS['net/ipv4/tcp_rmem'].split()}\n"}
+    assert Path("/proc/sys/net/ipv4/tcp_rmem").read_text() == here != NETWORK_SETTINGS["net/ipv4/tcp_rmem"]
 
 
 def test_processes_and_files_of_the_host_stay_out_of_reach(tmp_path: Path) -> None:

@@ -85,7 +85,19 @@ def attach_at(tree: int, path: str) -> None:
 
 def new_tmpfs() -> int:
     """A detached tmpfs, by its descriptor."""
-    context = syscalls.call("fsopen", b"tmpfs", _FSOPEN_CLOEXEC)
+    return _new(b"tmpfs")
+
+
+def new_proc() -> int:
+    """A detached file system of /proc, by its descriptor; -1: this process may have none."""
+    try:
+        return _new(b"proc")
+    except OSError:
+        return -1
+
+
+def _new(kind: bytes) -> int:
+    context = syscalls.call("fsopen", kind, _FSOPEN_CLOEXEC)
     try:
         syscalls.call("fsconfig", context, _FSCONFIG_CMD_CREATE, None, None, 0)
         return syscalls.call("fsmount", context, _FSMOUNT_CLOEXEC, 0)

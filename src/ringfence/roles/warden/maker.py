@@ -2,8 +2,8 @@
 
 Runs as: maker, two to eight for each warden: its zygotes
 Parent: warden
-Holds: a mount namespace with what sandboxes share, drafts of requests; the descriptors of a sandbox for the moment of
-    one clone
+Holds: a mount namespace with what sandboxes share, drafts of requests, a /proc of its own; the descriptors of a
+    sandbox for the moment of one clone
 Must not have: what the warden has heard of any sandbox; a job, its streams or its data
 
 Forked before the warden has led anything: nothing of a job was ever in its memory. It ends with the warden. Where there
@@ -28,7 +28,7 @@ from ringfence.kernel.calls.orders import (
     Orders,
     Served,
 )  # fmt: skip
-from ringfence.kernel.mount import namespaces
+from ringfence.kernel.mount import mounts, namespaces
 from ringfence.kernel.proc import processes
 from ringfence.roles import first_process, job_start, standby
 from ringfence.roles.warden import order as orders
@@ -67,6 +67,7 @@ class Maker:
         """The one that Python carries out."""
         self._is_native = native.library() is not None and processes.can_close_ranges()
         job_start.FORGET.append(self._forget)
+        self._proc = mounts.new_proc() if self._is_native else -1
         if self._is_native:
             plan.execute([("reset signals",)])  # for its children; its session has no terminal
 
@@ -172,7 +173,8 @@ class Maker:
         own = [path for path in entrances if not group or not path.startswith(f"{group}/")]
         first_id = namespaces.host_id(self._warden, 0)
         maps = namespaces.map_lines(namespaces.outside(first_id), draft["heard"]["ids"])
-        return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps, first_id)
+        return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps, first_id,
+                                    self._proc)  # fmt: skip
 
     def _identify(self, place: int) -> None:
         identity = namespaces.host_id(self._warden, place) if os.geteuid() == 0 else 0
