@@ -36,7 +36,7 @@ def test_a_session_is_a_box_of_its_tenant_and_ends_with_its_client(tmp_path: Pat
         assert said[mode][:4] == ["21", 1, "default", "hi\n"], "the tenant finds it among its boxes"
         assert said[f"{mode} left"] == 0
     assert said["late"]["text"].startswith("TIMEOUT: still running after 2 s"), "a named policy holds"
-    assert said["commit"]["text"].startswith("committed 1 paths") and said["file"] == "1\n2\n3\n4\n"
+    assert said["commit"]["text"].startswith("committed 1 path ") and said["file"] == "1\n2\n3\n4\n"
     assert len(said["asked"]) == 1 and "all of it, now: GET /v1/boxes/" in said["asked"][0].splitlines()[1]
     assert said["unscoped"]["error"] and "switched off" in said["unscoped"]["text"]
     assert said["kept"] == [["parked", "project"]] and "+mine" in said["kept diff"], "what changed is not lost"

@@ -323,6 +323,18 @@ def test_policy(sandbox):
     assert _summary(_pytest(project, "--strict-markers")) == (0, "2 passed")
 
 
+@pytest.mark.parametrize(
+    ("flag", "answer"), [("--ringfence", (1, "1 error")), ("--ringfence=process", (0, "1 passed"))]
+)
+def test_the_fixture_in_a_sandbox_of_all_tests_says_what_to_do(
+    project: Path, flag: str, answer: tuple[int, str]
+) -> None:
+    (project / "test_a.py").write_text("def test_box(sandbox):\n    assert sandbox.run(['true']).ok\n")
+    done = _pytest(project, flag)
+    assert _summary(done) == answer
+    assert ("do not nest" in done.stdout and "use --ringfence=process" in done.stdout) == bool(answer[0])
+
+
 CHANGES = """\
 import pathlib
 def test_changes():

@@ -51,6 +51,19 @@ def test_a_box_for_one_test(tmp_path: Path, answer: int, summary: str) -> None:
     assert summary in shell("python3 -m pytest -q test_tool.py || test $? = 1", tmp_path, plugin)
 
 
+@pytest.mark.parametrize(("asked", "summary"), [("reports", "1 passed"), ("other", "1 failed")])
+def test_a_directory_and_a_host_for_the_box_of_one_test(tmp_path: Path, asked: str, summary: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "reports").mkdir()
+    example = written("docs/how-to/pytest.md", "def test_report(sandbox)")
+    example = example.replace("> /srv/reports", f"> /srv/{asked}").replace("/srv", str(tmp_path))
+    (work / "test_tool.py").write_text(f"import pytest\n\n{example}")
+    plugin = {} if INSTALLED else {"PYTEST_PLUGINS": MODULE}
+    assert summary in shell("python3 -m pytest -q test_tool.py || test $? = 1", tmp_path, plugin)
+    assert (tmp_path / "reports/report.txt").exists() == (asked == "reports")
+
+
 MARKED = """
 import pytest
 from thing import doubled

@@ -23,7 +23,7 @@ examples:
   ringfence top --json | jq '.[].memory_bytes'
 
 The id is the process that leads the sandbox, the command is its caller's. A figure with a question mark may be too
-small: a process in there has closed its counts to others.
+small: a process in the sandbox hides its counters from others.
 """
 
 _FIRST_LOOK_S = 0.25

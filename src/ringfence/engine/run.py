@@ -60,7 +60,8 @@ def run(
 ) -> Outcome:
     """Run a job under a policy and say how it ended.
 
-    ``cwd``, ``input`` and ``env`` complete a job; ``env`` adds to the small clean environment. ``timeout`` replaces the
+    ``cwd``, ``input`` and ``env`` complete a job. With ``cwd`` the job sees that directory and works there; without
+    it the job works in an empty private one. ``env`` adds to the small clean environment. ``timeout`` replaces the
     policy's wall time: when it is over, the outcome says TIMEOUT, and nothing is raised.
 
     What the program does is in the outcome; only errors of ringfence or of the caller are exceptions. With ``commit``

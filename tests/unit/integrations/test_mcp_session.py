@@ -58,7 +58,7 @@ def test_what_begins_between_the_seal_and_the_look_is_neither_shown_nor_committe
     monkeypatch.undo()
     # Control: with nothing beside it, what is shown is carried over.
     again = session.to_commit()
-    assert "harmless" in again.text and session.commit(again).startswith("committed 1 paths")
+    assert "harmless" in again.text and session.commit(again).startswith("committed 1 path ")
     assert Path(session.workspace, "file").read_text() == "harmless\n"
 
 

@@ -28,6 +28,7 @@ from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.printed import counted
 from ringfence.model.record import record
 from ringfence.model.system_text import escape_controls
 from ringfence.model.ways.walk import real
@@ -190,7 +191,7 @@ class Session:
 
     def checkpoint(self, name: str) -> str:
         made = self.place.checkpoint(name[:60])
-        return f"checkpoint {made.checkpoint_id}: {len(made.layer)} changed paths"
+        return f"checkpoint {made.checkpoint_id}: {counted(len(made.layer), 'changed path')}"
 
     def rollback(self, checkpoint_id: str) -> str:
         """Go back to a checkpoint, named by its id or the beginning of it; without a name, to the newest."""
@@ -200,8 +201,8 @@ class Session:
             listed = ", ".join(f"{each.checkpoint_id} {each.name}".strip() for each in known) or "none"
             raise UsageError(f"there is no single checkpoint {checkpoint_id!r}", hint=f"there are: {listed}")
         done = self.place.roll_back(found[-1].checkpoint_id)
-        return (f"back at checkpoint {done.checkpoint_id}: {done.files_restored} paths restored. What ran has ended, "
-                "Python's variables too.")  # fmt: skip
+        told = f"back at checkpoint {done.checkpoint_id}: {counted(done.files_restored, 'path')} restored."
+        return f"{told} What ran has ended, Python's variables too."
 
     def to_commit(self) -> Shown:
         """What a commit would carry over now; the seal covers what is shown."""
@@ -218,7 +219,7 @@ class Session:
         # A name may contain line breaks, and its parts would look like paths of their own.
         rows = [f"{each.kind} {escape_controls(os.path.relpath(each.path, self.workspace))}" for each in changes]
         listed, diff = "\n".join(rows), words.text_of(told.encode("utf-8", "surrogateescape"))
-        asked, end = f"Commit {len(rows)} changed paths to {self.workspace}?", f"[{seal[:16]}]"
+        asked, end = f"Commit {counted(len(rows), 'changed path')} to {self.workspace}?", f"[{seal[:16]}]"
         left = max(0, len(listed) - MOST_LISTED) + max(0, len(diff) - MOST_DIFF)
         if left:  # placed above the program's own text, which could say anything
             asked += f"\nNOT ALL OF IT IS SHOWN: {left} of {len(listed) + len(diff)} characters are left out"
@@ -230,7 +231,7 @@ class Session:
     def commit(self, shown: Shown) -> str:
         """Exactly what was shown."""
         done = self.place.commit(sealed=shown.seal)
-        return f"committed {len(done.paths)} paths to {self.workspace}"
+        return f"committed {counted(len(done.paths), 'path')} to {self.workspace}"
 
     def _inside(self, path: str) -> str:
         whole = posixpath.normpath(posixpath.join(self.place.transaction().bases[0], path))

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ringfence.engine.box import Box
+    from ringfence.model.policy import SandboxPolicy
 
 INSIDE_VARIABLE = "RINGFENCE_PYTEST"
 """Set inside the sandbox, where the option has no further effect."""
+NESTED = "apart"
+"""Its value where the sandbox is one in which no other can be made."""
 FLAG = "--ringfence"
 
 
@@ -70,5 +73,19 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Box]:
 
     marker = request.node.get_closest_marker("sandbox")
     policy = ringfence.SandboxPolicy.from_dict({"isolation": "strict", **(marker.kwargs if marker else {})})
-    with ringfence.open(policy) as box:
+    with _opened(policy) as box:
         yield box
+
+
+def _opened(policy: SandboxPolicy) -> Box:
+    import ringfence
+
+    try:
+        return ringfence.open(policy)
+    except ringfence.UnavailableError as error:
+        if os.environ.get(INSIDE_VARIABLE) != NESTED:
+            raise
+        raise ringfence.UnavailableError(
+            f"the fixture sandbox in the sandbox of {FLAG}: sandboxes do not nest",
+            missing=error.missing, hint=f"use {FLAG}=process, or no {FLAG}",
+        ) from error  # fmt: skip

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 
@@ -23,7 +23,7 @@ from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine import boxed_call
 from ringfence.engine.run import run, traits_of, transaction_kind
 from ringfence.errors import CheckpointError, SandboxError
-from ringfence.integrations.pytest_plugin import FLAG, INSIDE_VARIABLE
+from ringfence.integrations.pytest_plugin import FLAG, INSIDE_VARIABLE, NESTED
 from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.limits import UNLIMITED_OUTPUT
@@ -135,31 +135,32 @@ def _tests_elsewhere(config: pytest.Config) -> Iterator[str]:
             yield folder
 
 
-def _job(config: pytest.Config, asked: Mapping[str, str]) -> Job:
+def _job(config: pytest.Config, policy: SandboxPolicy) -> Job:
     words = [os.fspath(word) for word in config.invocation_params.args]
     words = [word for word in words if word != FLAG and not word.startswith(f"{FLAG}=")]
     if _is_terminal() and getattr(config.known_args_namespace, "color", "auto") == "auto":
         words.insert(0, "--color=yes")
     start = os.path.join(GUEST_FOLDER, "start.py")
     return Job(argv=(sys.executable, start, "-p", "ringfence_reporter", *words), cwd=str(config.invocation_params.dir),
-               environment=_environment(asked), channel=True, stdin=b"")  # fmt: skip
+               environment=_environment(policy), channel=True, stdin=b"")  # fmt: skip
 
 
 def _is_terminal() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _environment(asked: Mapping[str, str]) -> dict[str, str]:
-    """``asked``: what the policy sets; its search path wins over the caller's own."""
+def _environment(policy: SandboxPolicy) -> dict[str, str]:
+    """The policy's own search path wins over the caller's."""
+    asked, kind = policy.environment, NESTED if traits_of(policy.isolation).files_apart else "inside"
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     search = [GUEST_FOLDER, *filter(None, [asked.get("PYTHONPATH", os.environ.get("PYTHONPATH"))])]
     columns = str(shutil.get_terminal_size().columns)
-    return {"COLUMNS": columns, **passed, INSIDE_VARIABLE: "inside", "PYTHONPATH": os.pathsep.join(search),
+    return {"COLUMNS": columns, **passed, INSIDE_VARIABLE: kind, "PYTHONPATH": os.pathsep.join(search),
             "PYTHONDONTWRITEBYTECODE": "1", "RINGFENCE_CHANNEL": str(CHANNEL_FD)}  # fmt: skip
 
 
 def _run(config: pytest.Config, policy: SandboxPolicy) -> int:
-    job = _job(config, policy.environment)
+    job = _job(config, policy)
     with _Signals() as signals:
         if not traits_of(policy.isolation).has_layer:
             outcome = run(job, policy, on_output=_pass_on, attach=signals.attach)
