@@ -64,7 +64,7 @@ either system. For Windows, [Wine](#what-ran-where) has run it; for macOS, only 
 | level `strict` | yes | no | no |
 | level `container` | with an engine | not tested | not tested |
 
-**A policy that needs what a system has not is refused**, with exit code 2, before anything starts: `readable_paths` or
+**A policy is refused if it needs what a system lacks**, with exit code 2, before anything starts: `readable_paths` or
 `network: none` on Windows, for example. `--allow-partial` (`allow_partial`) runs the job without it, and `enforced`
 names what was not applied.
 
@@ -75,7 +75,7 @@ On Linux this level protects paths and system calls where a policy names paths (
 enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
 paths or closes the network, and only after a profile was tried there and worked. On Windows a job has low integrity
 where a policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
-**What a column says of macOS or Windows is *pending* until it has run there**; the column Wine was tried. \
+**The columns macOS and Windows are *pending* until somebody runs ringfence there**; the column Wine was tried. \
 `python -m tests.platforms` generates this page. The rows of the table are those that the level itself puts into
 `enforced`; a test compares the two.
 

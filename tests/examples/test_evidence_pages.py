@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "unit", "evidence"))
 import evidence_samples as s
 
 from ringfence.errors import VerificationError
+from ringfence.evidence import release
 from ringfence.evidence.dsse import seal, statement, unseal
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
@@ -68,6 +70,28 @@ def test_a_statement_of_in_toto_has_the_members_of_the_page() -> None:
     assert {**page, "subject": real["subject"], "predicate": real["predicate"]} == real
     sealed = s.encoded(seal(real, s.OPERATOR))
     assert unseal(sealed, Trust.pinned(s.OPERATOR.public_hex)) == (real, (s.OPERATOR.public_hex,))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.whl", b"wheel", "OK\n"),
+        ("a.whl", b"another", "differs: a.whl\n"),
+        ("b.whl", b"more", "differs: b.whl\n"),
+        ("release.dsse.json", b"", "InvalidSignature"),
+    ],
+)
+def test_a_release_is_checked_without_the_package(tmp_path: Path, name: str, text: bytes, said: str) -> None:
+    (tmp_path / "a.whl").write_bytes(b"wheel")
+    about = {"version": "1", "commit": "c", "source_date_epoch": "1", "python": "3", "tools": ["none"]}
+    envelope = release.made(str(tmp_path), about, s.OPERATOR)
+    (tmp_path / release.NAME).write_bytes(s.encoded(envelope))
+    if text:
+        (tmp_path / name).write_bytes(text)
+    key = s.OPERATOR.public_hex if text else s.LOG_KEY.public_hex
+    script = written("docs/release.md", "from cryptography")
+    done = subprocess.run([sys.executable, "-I", "-c", script, str(tmp_path), key], capture_output=True, text=True)
+    assert done.stdout == said or said in done.stderr
 
 
 @pytest.mark.system
