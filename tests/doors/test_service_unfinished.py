@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_S, eventually
-from tests.service_server import QUICK, Here, ask, running, settings, token_file
+from tests.service_server import QUICK, Here, ask, command, running, settings, token_file
 
 from ringfence.service.settings import NamedPolicy
 
@@ -105,3 +107,24 @@ def test_who_waits_for_runs_can_still_end_them(shared: tuple[Here, dict[str, str
         assert ask(here.port, "GET", f"/v1/runs/{run}?wait=true", token=greedy)[0] == 429  # the control
         assert ask(here.port, "DELETE", f"/v1/runs/{run}", token=greedy)[0] == 202
     eventually(lambda: not here.service.unfinished.now)
+
+
+@pytest.mark.parametrize("parked", [False, True], ids=["a new box", "a run in a parked one"])
+def test_who_waits_for_a_box_when_the_service_ends_hears_so(tmp_path: Path, parked: bool) -> None:
+    config = tmp_path / "service.yaml"
+    config.write_text("sandboxes: 1\ndrain_s: 1\nspare_bytes: 1\npolicies: {default: {mem_bytes: 128M}}\n")
+    with command(tmp_path, "--config", str(config)) as (address, process), ThreadPoolExecutor(1) as beside:
+        port = int(address.rpartition(":")[2])
+        line, body = "/v1/boxes", {}
+        if parked:
+            first = ask(port, "POST", "/v1/boxes", {})[2]["id"]
+            assert ask(port, "POST", f"/v1/boxes/{first}/park", {})[0] == 200
+            line, body = f"/v1/boxes/{first}/runs", {"argv": ["true"]}
+        assert ask(port, "POST", "/v1/boxes", {})[0] == 201
+        waiting = beside.submit(ask, port, "POST", line, body)
+        eventually(lambda: ask(port, "GET", "/v1/status")[2]["queue"]["now"] == 1)
+        process.terminate()
+        status, headers, told = waiting.result(PATIENCE_S)
+        assert (status, headers["retry-after"]) == (503, "5") and "is ending" in told["error"]["message"]
+        assert process.wait(2 * PATIENCE_S) == 0
+    assert "Traceback" not in (tmp_path / "service.log").read_text()

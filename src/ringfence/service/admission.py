@@ -118,6 +118,13 @@ class Admission:
             place.turn.cancel()
         self._serve_waiting()
 
+    def refuse_waiting(self, why: Exception) -> None:
+        """Nobody who still waits gets a place."""
+        while self.waiting:
+            turn = self.waiting.popleft().turn
+            if not turn.done():
+                turn.set_exception(why)
+
     def count_run(self, tenant: Tenant) -> None:
         """Count one more run of this tenant; Full if it has used up its runs of this minute."""
         begun, now = self._begun.setdefault(tenant.name, deque()), time.monotonic()

@@ -109,6 +109,7 @@ class Service:
         tell("service_draining", runs=len(self.runs.living()))
         within_s = self.settings.drain_s if within_s is None else within_s
         waiting, _ = await asyncio.gather(self.runs.drain(within_s), self.also_drain(within_s))
+        self.admission.refuse_waiting(self._ending())  # boxes: a run that waits is left for the next service
         tell("service_drained", left_for_next=sum(run.promised for run in waiting))
 
     async def stop(self) -> None:
@@ -180,7 +181,11 @@ class Service:
 
     def refuse_if_draining(self) -> None:
         if self.draining:
-            raise Draining("the service is ending", hint="come again in a few seconds")
+            raise self._ending()
+
+    @staticmethod
+    def _ending() -> Draining:
+        return Draining("the service is ending", hint="come again in a few seconds")
 
 
 async def _nothing_more(_: float) -> None:
