@@ -75,9 +75,9 @@ def test_a_statement_of_in_toto_has_the_members_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.whl", b"wheel", "OK\n"),
-        ("a.whl", b"another", "differs: a.whl\n"),
-        ("b.whl", b"more", "differs: b.whl\n"),
+        ("a.whl", b"wheel", ""),
+        ("a.whl", b"another", "differs: ['a.whl']\n"),
+        ("b.whl", b"more", "differs: ['b.whl']\n"),
         ("release.dsse.json", b"", "InvalidSignature"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_release_is_checked_without_the_package(tmp_path: Path, name: str, tex
     key = s.OPERATOR.public_hex if text else s.LOG_KEY.public_hex
     script = written("docs/release.md", "from cryptography")
     done = subprocess.run([sys.executable, "-I", "-c", script, str(tmp_path), key], capture_output=True, text=True)
-    assert done.stdout == said or said in done.stderr
+    assert said in done.stderr and (done.returncode, done.stdout) == (bool(said), "")
 
 
 @pytest.mark.system

@@ -14,10 +14,15 @@ class EventKind(StrEnum):
     """The closed set of things that happen."""
 
     START = "start"
+    """The program began; with its command."""
     VIOLATION = "violation"
+    """Something forbidden was tried: a hidden path, a system call; with the call, the path and the process."""
     EGRESS = "egress"
+    """A connection or a name query: with ``decision`` from the gateway, without one as the recorder saw the call."""
     LIMIT = "limit"
+    """A limit was hit; with its name."""
     EXIT = "exit"
+    """The whole tree has ended; with how it did."""
 
 
 @record
