@@ -35,7 +35,7 @@ class ZygoteClient:
         """The numbers of the drafts that it has."""
         self.pid, self.pidfd = 0, -1
         template = wire.file_with("template", wire.encode_request(request))
-        self.door, theirs = passing.channel()
+        self.door, theirs = passing.channel(is_narrow=True)
         self._reports, to_reports = os.pipe()
         try:
             spawner.send(passing.ZYGOTE, [theirs, template, to_reports])

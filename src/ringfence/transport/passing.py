@@ -14,6 +14,9 @@ import time
 from struct import Struct, calcsize
 
 MAX_DESCRIPTORS = 8
+MOST_UNDER_WAY = 140
+_NARROW_BYTES = 53_248
+"""The kernel doubles it, and counts at least 768 bytes for each message."""
 _ONE = Struct("i")
 HEAD_BYTES = 2
 """What says the kind of a message and the number of its descriptors."""
@@ -21,9 +24,12 @@ HEAD_BYTES = 2
 _KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
 
 
-def channel() -> tuple[int, int]:
-    """Two connected descriptors that carry whole messages with descriptors attached."""
+def channel(*, is_narrow: bool = False) -> tuple[int, int]:
+    """Two connected descriptors that carry whole messages with descriptors attached. ``is_narrow``: at most
+    ``MOST_UNDER_WAY`` are on their way from our end; otherwise the host's settings decide."""
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _KIND, 0)
+    if is_narrow:
+        ours.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, _NARROW_BYTES)
     return _above_standard(ours.detach()), _above_standard(theirs.detach())
 
 

@@ -36,8 +36,6 @@ _MOST_ORDERS = 16
 """How many orders wait at the zygote at a time: the two must never wait for each other."""
 _LOOK_NS, _AGAIN_NS = 1_000_000_000, 10_000_000
 _GONE = ("lead", 0, "the zygote that was to make it is gone")
-_UNDER_WAY = 200
-"""At most this many requests are under way when it is full: a channel takes no more messages at a time."""
 _DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 13, 64
 
 
@@ -88,7 +86,8 @@ class Warden:
         """Zygote → the tickets of what it makes."""
         self._pids = zygotes
         self._tickets = 0
-        self._most = min(namespaces.IDS_PER_PROCESS - 1 - _UNDER_WAY, _room())
+        # What is under way when it is full gets a place too.
+        self._most = min(namespaces.IDS_PER_PROCESS - 1 - passing.MOST_UNDER_WAY, _room())
         processes.adopt_orphans()
         processes.show_memory()
         self.own_io = procfs.open_own_io()
