@@ -17,6 +17,7 @@ pytestmark = pytest.mark.guest
 TESTS = (
     "tests/hosts/in_guest_other_machine.py",
     "tests/unit/kernel/test_requester.py::test_the_numbers_of_this_machine_are_those_of_its_kernel_headers",
+    "tests/unit/kernel/test_calls.py::test_a_clone_that_does_nothing_ends_with_its_parent",
     "tests/unit/kernel/test_seccomp_attacks.py::test_raw_sockets_are_closed_even_with_all_capabilities",
     "tests/unit/kernel/test_landlock.py::test_nothing_is_executed_that_was_not_named",
     "tests/unit/kernel/test_landlock.py::test_a_file_moves_between_open_folders_and_not_out_of_them",
