@@ -117,6 +117,16 @@ def test_the_processes_below_are_found_with_their_memory_and_forgotten_after() -
     assert process_tree.memory({child.pid}) == process_tree.Memory()
 
 
+@pytest.mark.system
+def test_processor_time_of_a_process_that_nobody_collects_counts() -> None:
+    burn = "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n"
+    burn += "    while time.process_time() < 0.5: pass\n    os._exit(0)\n"
+    burn += "try: os.wait()\nexcept ChildProcessError: pass\n"
+    before = process_tree.processor_s()
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert process_tree.processor_s() - before >= 0.4
+
+
 def test_a_picture_says_when_its_scale_is_logarithmic_and_keeps_bars_inside() -> None:
     row = Row(name="<small>", median=1.0, low=0.9, high=1.1, turns=3, ratio=1.0)
     near, far = replace(row, name="near", high=5.0), replace(row, name="far", median=900.0, high=1000.0)
