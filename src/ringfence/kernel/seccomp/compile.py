@@ -58,8 +58,8 @@ def compile(profile: Profile, arch: str, *, notify: bool = False) -> bytes:
         # x32 shares the architecture's number. -1 is no call at all and fails in the kernel.
         program += [bpf.if_at_least(NO_CALL, then="unknown"), bpf.if_at_least(X32_BIT, then="foreign")]
     _search(ranges, program)
-    for block, name in blocks.items():
-        _block(block, name, program)
+    for block in sorted(blocks, key=len):  # the shortest within reach of most jumps
+        _block(block, blocks[block], program)
     program += [bpf.label("foreign"), bpf.give(_answer(profile.foreign.action, notify))]
     return bpf.assemble(program)
 
@@ -86,13 +86,13 @@ def _search(ranges: list[tuple[int, str]], program: list[bpf.Instruction]) -> No
         program.append(bpf.jump(ranges[0][1]))
         return
     low, high = ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :]
-    first, target = high[0]
+    first = high[0][0]
+    over = high[0][1] if len(high) == 1 else f"from {first}"
+    program.append(bpf.if_at_least(first, then=over, otherwise=low[0][1] if len(low) == 1 else bpf.NEXT))
+    if len(low) > 1:
+        _search(low, program)
     if len(high) > 1:
-        target = f"from {first}"
-    program.append(bpf.if_at_least(first, then=target))
-    _search(low, program)
-    if len(high) > 1:
-        program.append(bpf.label(target))
+        program.append(bpf.label(over))
         _search(high, program)
 
 
@@ -106,18 +106,40 @@ def _block(block: Block, name: str, program: list[bpf.Instruction]) -> None:
 
 
 def _condition(condition: When, name: str, fails: str, program: list[bpf.Instruction]) -> None:
-    """Fall through when the condition holds, go to ``fails`` when not."""
+    """Fall through when the condition holds, go to ``fails`` when not. A word is loaded once for all values: the kernel
+    translates each filter anew, so a long one costs every sandbox."""
     holds = f"{name} holds"
     found, missing = (fails, holds) if condition.negate else (holds, fails)
-    for position, value in enumerate(condition.values):
+    wanted = [_words(condition, value) for value in condition.values]
+    common = [word for word in wanted[0] if all(word in words for words in wanted)]
+    for word in common:
+        program += [*_loaded(word), bpf.if_equal(word[2], otherwise=missing)]
+    rest = [[word for word in words if word not in common] for words in wanted]
+    if not any(rest):
+        program.append(bpf.jump(found))
+    elif all(len(words) == 1 for words in rest):
+        *earlier, (last,) = rest
+        program += [*_loaded(last), *(bpf.if_equal(word[2], then=found) for (word,) in earlier)]
+        program.append(bpf.if_equal(last[2], then=found, otherwise=missing))
+    else:
+        _one_by_one(rest, name, found, missing, program)
+    program.append(bpf.label(holds))
+
+
+def _one_by_one(
+    rest: list[list[tuple[int, int, int]]], name: str, found: str, missing: str, program: list[bpf.Instruction]
+) -> None:
+    for position, words in enumerate(rest):
         other = f"{name} value {position} differs"
-        for word, bits, wanted in _words(condition, value):
-            program.append(bpf.load(word))
-            if bits != 0xFFFFFFFF:
-                program.append(bpf.mask(bits))
-            program.append(bpf.if_equal(wanted, otherwise=other))
+        for word in words:
+            program += [*_loaded(word), bpf.if_equal(word[2], otherwise=other)]
         program += [bpf.jump(found), bpf.label(other)]
-    program += [bpf.jump(missing), bpf.label(holds)]
+    program.append(bpf.jump(missing))
+
+
+def _loaded(word: tuple[int, int, int]) -> list[bpf.Instruction]:
+    offset, bits, _ = word
+    return [bpf.load(offset)] if bits == 0xFFFFFFFF else [bpf.load(offset), bpf.mask(bits)]
 
 
 def _words(condition: When, value: int) -> list[tuple[int, int, int]]:
