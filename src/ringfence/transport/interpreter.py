@@ -1,4 +1,5 @@
-"""Starts a process of ours with an interpreter of its own: no environment, no streams, one channel to its starter."""
+"""Starts a process of ours with an interpreter of its own: nothing of the environment, no streams, one channel to its
+starter."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from _collections_abc import Callable
 from ringfence.errors import SetupError, is_of_a_call
 from ringfence.transport import passing
 
+# Functions of libraries are looked up before this process forks, and not by each of its children.
+_ENVIRONMENT = {"LD_BIND_NOW": "1"}
+
 
 def started(step: str, code_for: Callable[[int], str]) -> tuple[int, int]:
     """Return our end of the channel and the pid, which the caller collects. ``code_for`` gets the other end, which only
@@ -19,7 +23,7 @@ def started(step: str, code_for: Callable[[int], str]) -> tuple[int, int]:
     try:
         command = [sys.executable, "-I", "-S", "-c", code_for(theirs)]
         process = subprocess.Popen(
-            command, pass_fds=(theirs,), stdin=null, stdout=null, stderr=null, env={}, cwd="/",
+            command, pass_fds=(theirs,), stdin=null, stdout=null, stderr=null, env=_ENVIRONMENT, cwd="/",
         )  # fmt: skip
     except BaseException as error:
         os.close(ours)

@@ -2,6 +2,7 @@
 
 import errno
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from bpf_machine import decode, run, seccomp_data
@@ -98,6 +99,40 @@ def test_the_program_means_what_the_rules_say(profile: Profile, arch: str) -> No
             rule, data = decide(profile, number, args, audit_arch), seccomp_data(number, audit_arch, args)
             assert run(told, data) == expected(rule, True), (call, args)
             assert run(untold, data) == expected(rule, False), (call, args)
+
+
+def _closing(*when: When) -> Profile:
+    """``prctl`` fails when all of these hold; everything else is allowed."""
+    rest = Rule(calls=("prctl",), action=Action(kind=Kind.ALLOW), reason="it is open")
+    closed = Rule(calls=("prctl",), action=Action(kind=Kind.DENY, errno=errno.EPERM), reason="it is closed", when=when)
+    return Profile(name="one", closed=(closed,), open=(rest,), unknown=rest, foreign=rest)
+
+
+_HALVES = (0, 1, 2, 2**32 - 1)
+
+
+@pytest.mark.parametrize("make", [one_of, none_of])
+@pytest.mark.parametrize(
+    "values",
+    [(0,), (2**64 - 1,), (1, 2), (1 << 32, 2 << 32), (1, 1 << 32), (1 | 2 << 32, 2 | 1 << 32, 1 | 1 << 32),
+     (3 << 32, 1 | 3 << 32, 2 | 3 << 32), (1, 1, 2)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("bits", [2**64 - 1, 2**32 - 1, (2**32 - 1) << 32, 3 | 3 << 32])
+def test_a_condition_of_any_width_and_number_of_values_means_what_it_says(
+    make: Callable[..., When], values: tuple[int, ...], bits: int
+) -> None:
+    profile = _closing(make(1, *(value & bits for value in values), bits=bits))
+    for low in _HALVES:
+        for high in _HALVES:
+            args = (0, low | high << 32, 0, 0, 0, 0)
+            wanted = profile.closed[0].when[0].holds(args)
+            assert (answer(profile, "x86_64", "prctl", *args) == refused(errno.EPERM)) == wanted, args
+
+
+def test_a_word_is_loaded_once_however_many_values_there_are() -> None:
+    few, many = (len(compiled(_closing(one_of(1, *range(count))), "x86_64", False)) for count in (1, 11))
+    assert many - few == 10
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def _condition(condition: When, name: str, fails: str, program: list[bpf.Instruc
         program += [*_loaded(word), bpf.if_equal(word[2], otherwise=missing)]
     rest = [[word for word in words if word not in common] for words in wanted]
     if not any(rest):
-        program.append(bpf.jump(found))
+        program += [bpf.jump(found)] if condition.negate else []
     elif all(len(words) == 1 for words in rest):
         *earlier, (last,) = rest
         program += [*_loaded(last), *(bpf.if_equal(word[2], then=found) for (word,) in earlier)]
