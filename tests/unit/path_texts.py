@@ -44,12 +44,12 @@ ALLOWED: tuple[tuple[str, str], ...] = (
      backends/on_windows/process.py:abspath backends/process_images.py:abspath backends/walls.py:abspath
      cli/demo.py:abspath container/first_process.py:realpath container/network_holder.py:abspath
      container/visits.py:realpath corpus/naive.py:realpath docker_sandbox/fallback.py:realpath
-     egress/client.py:abspath:2 engine/boxed_call.py:abspath integrations/jupyter/kernel.py:abspath
+     engine/boxed_call.py:abspath integrations/jupyter/kernel.py:abspath
      integrations/living/python.py:abspath kernel/calls/native.py:abspath kernel/seccomp/programs.py:abspath
      proctor/agents/resolve.py:abspath proctor/foreign/predictions.py:realpath
      proctor/foreign/swebench_grader.py:abspath proctor/pytest_sandbox.py:abspath
      proctor/rooted/private_python.py:realpath:5 proctor/script_grader.py:abspath pytest_runner/runner.py:abspath
-     roles/spawner.py:abspath
+     roles/spawner.py:abspath transport/interpreter.py:abspath:2
      """),
     ("a path in a sandbox, an image, a layer or a program's text, as data: no file of the host is opened by it",
      """

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ringfence.transport.request import EgressCounts, EgressEvent, EgressOrder, EgressTotals
 
 _BOOT = "import sys; sys.path += {folders!r}; from ringfence.egress.gateway import main; main({door}, {caller}, {tied})"
-_LIBRARIES = ("h11", "cryptography", "cffi")
+_LIBRARIES = {"h11": True, "cryptography": False, "cffi": False}
+"""What a gateway may need, and whether every gateway loads it."""
 _ANSWER_WAIT_S, _LOOK_S = 60.0, 1.0
 _CLOSE_WAIT_S, _LAST_WORD_S = 5.0, 30.0  # the second for a closed sandbox: the gateway may be busy with others
 _READ_BYTES, _MOST_LINE = 1 << 16, 1 << 20
@@ -50,9 +51,10 @@ class Gateway:
         from ringfence.transport import interpreter
 
         tied = get_native_id() == os.getpid()
+        folders = interpreter.folders(_LIBRARIES, "a network list")
 
         def code_for(door: int) -> str:
-            return _BOOT.format(folders=_folders(), door=door, caller=os.getpid(), tied=tied)
+            return _BOOT.format(folders=folders, door=door, caller=os.getpid(), tied=tied)
 
         return cls(*interpreter.started("start the gateway", code_for))
 
@@ -74,18 +76,6 @@ class Gateway:
             if procfs.is_stopped(self.pid) or time.monotonic() > give_up:
                 os.kill(self.pid, 9)
             time.sleep(0.002)
-
-
-def _folders() -> list[str]:
-    """Where our package and the libraries that a gateway may need are imported from."""
-    from importlib.util import find_spec
-
-    found = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
-    for name in _LIBRARIES:
-        spec = find_spec(name)
-        if spec is not None and spec.origin:
-            found.append(os.path.dirname(os.path.dirname(os.path.abspath(spec.origin))))
-    return list(dict.fromkeys(found))
 
 
 class Registration:

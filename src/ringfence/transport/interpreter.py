@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from _collections_abc import Callable
+from _collections_abc import Callable, Mapping
 
-from ringfence.errors import SetupError, is_of_a_call
+from ringfence.errors import SetupError, UnavailableError, is_of_a_call
 from ringfence.transport import passing
 
 # Functions of libraries are looked up before this process forks, and not by each of its children.
@@ -34,3 +34,19 @@ def started(step: str, code_for: Callable[[int], str]) -> tuple[int, int]:
         os.close(theirs)
     process.returncode = 0  # collected by its pid
     return ours, process.pid
+
+
+def folders(libraries: Mapping[str, bool], purpose: str) -> list[str]:
+    """Where such a process imports our package and these libraries from. Those that it can't do without are true: if
+    one is missing, UnavailableError says so, because the process would end before it could."""
+    from importlib.util import find_spec
+
+    found = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
+    for name, is_needed in libraries.items():
+        spec = find_spec(name)
+        if spec is not None and spec.origin:
+            found.append(os.path.dirname(os.path.dirname(os.path.abspath(spec.origin))))
+        elif is_needed:
+            raise UnavailableError(f"{sys.executable} has no Python package {name}, which {purpose} needs",
+                                   missing=(name,), hint=f"{sys.executable} -I -m pip install {name}")  # fmt: skip
+    return list(dict.fromkeys(found))

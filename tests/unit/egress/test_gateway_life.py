@@ -88,6 +88,17 @@ def test_signals_for_the_caller_do_not_end_it(fresh) -> None:
     registration.close()
 
 
+def test_without_the_library_that_it_needs_the_error_names_that_and_what_to_do() -> None:
+    """An interpreter of its own, which has our package and the standard library alone."""
+    code = f"import sys; sys.path[:0] = [{str(SRC)!r}]; from ringfence.cli import main; sys.exit(main())"
+    run = [sys.executable, "-I", "-S", "-c", code, "run"]
+    done = subprocess.run([*run, "--network", "api.example.com", "--", "true"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (f"ringfence: {sys.executable} has no Python package h11, which a network list needs\n"
+                           f"  {sys.executable} -I -m pip install h11\n")  # fmt: skip
+    assert subprocess.run([*run, "--", "true"]).returncode == 0, "nothing else needs it"
+
+
 def test_one_that_was_killed_is_noticed_and_replaced(fresh) -> None:
     registration = client.register(RULES)
     os.kill(registration.pid, signal.SIGKILL)
