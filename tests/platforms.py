@@ -41,8 +41,8 @@ and `ringfence demo` need no flag.
 
 ## What works where
 
-The columns macOS and Windows are ***pending***: they say what the code is written to do there, and nothing has run on
-either system. For Windows, [Wine](#what-ran-where) has run it; for macOS, only stand-ins.
+The columns macOS and Windows are ***pending***: they say what the code is written to do there, and it has not been run
+on either system: the Windows code was tried under [Wine](#what-ran-where), the macOS code only against stand-ins.
 
 | feature | Linux | macOS (*pending*) | Windows (*pending*) |
 |---|---|---|---|
@@ -93,7 +93,8 @@ on macOS only `readable_paths` does, and without it everything but `hidden_paths
 and `resolv.conf`; not `passwd` \
 | all of `/etc` |
 | the kernel's | `/proc`; {linux_devices} | {macos_devices} |
-| the job's own | its program and interpreter, the working directory, the private directory \
+| the job's own | its program and interpreter, [the Python that ringfence runs on and what it brings, a `PYTHONPATH` \
+that is set](programs.md#what-of-the-host-is-readable), the working directory, the private directory \
 | its program, ringfence's Python, the working directory, the private directory |
 | named | `readable_paths`, `writable_paths` | the same |
 
@@ -131,8 +132,9 @@ ringfence probe
 ringfence run --isolation process -- python3 script.py
 ```
 
-For `strict` on a Mac or on Windows use a virtual machine with Linux, and ringfence in it. WSL 2 is one; it is not
-tested. `ringfence probe --level strict` inside says whether it works there.
+For `strict` on a Mac or on Windows use a virtual machine with Linux, and ringfence in it. WSL 2 is one, and for a Mac
+[Lima](https://lima-vm.io) makes one; neither was tried. On Apple silicon the virtual machine is aarch64 Linux, which is
+[supported](../release.md#what-is-supported). `ringfence probe --level strict` inside says whether it works there.
 
 ## In a Windows shell
 

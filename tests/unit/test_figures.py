@@ -19,7 +19,7 @@ from ringfence.cluster import blobs, dispatch
 from ringfence.container import job_spec, visits
 from ringfence.docker_sandbox import one_run, removal, told
 from ringfence.egress import addresses, upstream
-from ringfence.engine import pool
+from ringfence.engine import box, pool
 from ringfence.evidence import schema, strictjson
 from ringfence.integrations.deep_agent import call, risk
 from ringfence.integrations.living import checkpoints, session
@@ -28,6 +28,7 @@ from ringfence.kernel import recorder, rlimits
 from ringfence.kernel.cgroup import limits as cgroup_limits
 from ringfence.manager import rollback
 from ringfence.model import limits, network_list, policy_file, policy_paths
+from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor import meter
 from ringfence.monitor.violations import OVER_FOR_S
 from ringfence.proctor import agent_run, import_filter, reward, staging, submission, task, watching
@@ -53,7 +54,7 @@ def word(number: float) -> str:
     return _WORDS[int(number)]
 
 
-TASK, CHECK, SHARES = TaskPolicy(), watchdog.TICK_NS // MS, dict(rlimits.SHARES)
+POLICY, TASK, CHECK, SHARES = SandboxPolicy(), TaskPolicy(), watchdog.TICK_NS // MS, dict(rlimits.SHARES)
 
 FIGURES: dict[str, tuple[str, ...]] = {
     "THREAT-MODEL.md": (
@@ -104,6 +105,12 @@ FIGURES: dict[str, tuple[str, ...]] = {
         f"numbers from {preload._NUMBERS} on (if the caller may have fewer than {2 * preload._NUMBERS} descriptors",
     ),
     "docs/how-to/run-ten-thousand-snippets.md": (f"takes {word(pool._DESCRIPTORS_EACH)} descriptors",),
+    "docs/reference/programs.md": (
+        f"count as tasks, {POLICY.pids_max} unless",
+        f"eight busy cores use up the {POLICY.cpu_time_s} s of the default in {POLICY.cpu_time_s / 8} s",
+        f"which is bytes (up to {encode.MAX_BYTES // MIB} MiB)",
+        f"`box.get` (up to {box.MAX_FILE_BYTES // MIB} MiB",
+    ),
     "docs/reference/monitor.md": (
         "more than about sixty processes" if 60 < 0.1 / meter.REST_S < 70 else "another number of processes",
         f"it is {word(OVER_FOR_S['max_cpu_percent'])} seconds unless",
