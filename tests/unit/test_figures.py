@@ -41,7 +41,7 @@ from ringfence.python_jobs import encode, preload
 from ringfence.roles import layer_room, watchdog, zygote_client
 from ringfence.roles.warden import warden
 from ringfence.sandbox import root
-from ringfence.service import admission, pools, run, runs
+from ringfence.service import admission, boxes, pools, run, runs
 from ringfence.service.bodies import decoding
 from ringfence.service.bodies import texts as body_texts
 
@@ -138,6 +138,9 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "docs/reference/service.md": (
         f"{decoding.MOST_VALUES:,} values",
         f"{body_texts.MOST_REST_BYTES // MIB} MiB of everything but long texts",
+        f"At most {boxes.MOST_BOXES} boxes",
+        f"the boxes of one token may take {boxes.MOST_BOXES} × {1 + checkpoints.MOST_CHECKPOINT_DISKS} × "
+        f"{limits.STRICT_DISK_BYTES // GIB} GiB",
         f"at most {checkpoints.MOST_CHECKPOINTS} checkpoints",
         f"take {word(checkpoints.MOST_CHECKPOINT_DISKS)} times the `disk_bytes`",
         f"A tenant has at most {word(pools.MOST_EACH)} such pools",
