@@ -246,6 +246,8 @@ def test_policy_errors_name_file_line_and_field(ringfence_command: list[str], tm
     assert done.returncode == 2
     assert f'{policy}:2:1: mem_bytes: "512MM" is not a size' in done.stderr
     assert f'{policy}:3:1: netwrok: unknown key; did you mean "network"?' in done.stderr
+    policy.write_text("wall_time_s: 5\n")
+    assert _ringfence(ringfence_command, "policy", "check", str(policy)).stdout == f"{policy}: valid policy\n"
 
 
 def test_a_policy_that_is_shown_can_be_read_again(ringfence_command: list[str], tmp_path: Path) -> None:

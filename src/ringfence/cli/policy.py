@@ -76,7 +76,7 @@ def _tell_sound(file: str, policy: SandboxPolicy, *, as_json: bool) -> None:
     if as_json:
         print_json({"file": file, "sound": True, "policy": policy.to_dict()})
     else:
-        print(f"{file}: a sound policy")
+        print(f"{file}: valid policy")
 
 
 def _as_yaml(policy: SandboxPolicy) -> str:
