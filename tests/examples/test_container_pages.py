@@ -52,6 +52,17 @@ def _memory(result: dict[str, Any]) -> list[object]:
     return [row["requested"], row["applied"]]
 
 
+# ---- coming-from-docker-or-e2b.md
+
+
+@pytest.mark.root
+def test_the_files_of_an_image_are_the_root_of_a_strict_sandbox(tmp_path: Path, python_image: str) -> None:
+    text = written("docs/how-to/coming-from-docker-or-e2b.md", "docker export")
+    assert python_image in text
+    said = shell(text, tmp_path).splitlines()
+    assert said[said.index("files") + 1] == "2"
+
+
 # ---- quick-start.md
 
 
