@@ -11,6 +11,11 @@ from ringfence.cli.json_text import print_json
 from ringfence.cli.policy_flags import policy_of
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import field_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.engine.planned import Planned
 
 _SHOWN = 400
 
@@ -52,18 +57,46 @@ def _print_plan(policy: SandboxPolicy, *, as_json: bool) -> None:
 
     rows = planned(policy)
     if as_json:
-        print_json({"policy": policy.to_dict(), "plan": [
-            {"process": row.process, "step": row.step, "arguments": [_shown(each) for each in row.arguments],
-             "calls": list(row.calls)} for row in rows]})  # fmt: skip
+        print_json({"policy": policy.to_dict(), "plan": [_row(row) for row in rows]})
         return
     process = ""
     for row in rows:
         if row.process != process:
             process = row.process
             print(f"{process}: {PROCESSES[process]}")
-        print(f"  {row.step}{''.join(' ' + _shown(each) for each in row.arguments)}")
-        for call in row.calls:
-            print(f"    {call}")
+        _print_row(row)
+
+
+def _row(row: Planned) -> dict[str, object]:
+    """A row as data, whole."""
+    calls = [{name: getattr(call, name) for name in field_names(call)} for call in row.calls]
+    return {"process": row.process, "step": row.step, "arguments": _plain(row.arguments), "calls": calls}
+
+
+def _plain(value: object) -> object:
+    """What JSON can express; bytes are an object: ``text`` where they are UTF-8, else ``hex``."""
+    if isinstance(value, bytes):
+        return _bytes(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _bytes(value: bytes) -> dict[str, str]:
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return {"hex": value.hex()}
+
+
+def _print_row(row: Planned) -> None:
+    tables = [each for each in row.arguments if isinstance(each, dict)]
+    words = [_shown(each) for each in row.arguments if not isinstance(each, dict)]
+    print(" ".join((f"  {row.step}", *words)))
+    for name, value in (item for table in tables for item in table.items()):
+        print(f"    {name}: {', '.join(value) if isinstance(value, list) else value}")
+    for call in row.calls:
+        print(f"    {call.text}")
 
 
 def _shown(argument: object) -> str:

@@ -16,7 +16,8 @@ import pytest
 from tests.patience import eventually
 
 from ringfence.kernel.calls import execute, native
-from ringfence.kernel.calls.table import ANY_ERROR, CALL, HEAD, OPERATIONS, Slot, Table, described
+from ringfence.kernel.calls.described import described
+from ringfence.kernel.calls.table import ANY_ERROR, CALL, HEAD, OPERATIONS, Slot, Table
 from ringfence.kernel.mount import mounts, namespaces
 from ringfence.kernel.proc import procfs
 from ringfence.kernel.syscall_numbers import NUMBERS, architecture
@@ -168,7 +169,7 @@ def test_a_reader_sees_arguments_by_their_names() -> None:
                        allowed=(errno.ENOENT,))  # fmt: skip
     table.call("mount", None, "x" * 3, 1 << 32)
     table.skip_from(first)
-    assert described(table) == [
+    assert [(step, call.text) for step, call in described(table)] == [
         ("show /usr", 'openat2(<root>, "a\\x1b\\"b", {0000}, 24) = target or ENOENT, then skip 1'),
         ("show /usr", 'mount(NULL, "xxx", 0x100000000)'),
     ]
@@ -240,6 +241,7 @@ TRACED = """
 import sys
 from ringfence.kernel import syscalls
 from ringfence.kernel.calls import execute, native
+from ringfence.kernel.calls.described import described
 native._library[:] = [native._opened() if sys.argv[1] == "native" else None]
 assert (native.library() is not None) == (sys.argv[1] == "native")
 syscalls.bind()

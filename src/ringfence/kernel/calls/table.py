@@ -7,7 +7,6 @@ loops: a call may skip some of those after it, so every table ends. ``native/cal
 
 from __future__ import annotations
 
-import errno
 import marshal
 import os
 from struct import Struct
@@ -26,7 +25,6 @@ MOST_ALLOWED = 6
 SLOT_BYTES = 8
 ANY_ERROR = 255
 """As an allowed error: any error."""
-SHOWN_BYTES, SHOWN_BELOW = 32, 4096
 
 OPERATIONS = {"split": -1, "put": -2, "decimal": -3, "get": -4, "expect": -5}
 """Operations that are not system calls.
@@ -163,39 +161,3 @@ class Table:
         slots = b"\xff" * (len(self.slots) * SLOT_BYTES)
         memory = bytes(self._blocks) + padding + slots
         return HEAD.pack(MAGIC, VERSION, len(self.calls), len(self.slots), len(memory)) + bytes(self._rows) + memory
-
-
-def described(table: Table) -> list[tuple[str, str]]:
-    """Return (step, call) of each call, for readers."""
-    names = {int(slot): name for name, slot in table.slots.items()}
-    return [(call.step, _described(call, names)) for call in table.calls]
-
-
-_ERRORS = {ANY_ERROR: "any error"}
-
-
-def _described(call: Call, names: dict[int, str]) -> str:
-    shown = ", ".join(_shown(argument, names) for argument in call.arguments)
-    result = f" = {names[call.store]}" if call.store >= 0 else ""
-    allowed = "".join(f" or {_ERRORS.get(code) or errno.errorcode[code]}" for code in call.allowed)
-    skips = f", {'then' if call.skip > 0 else 'else'} skip {abs(call.skip)}" if call.skip else ""
-    return f"{call.name}({shown}){result}{allowed}{skips}"
-
-
-def _shown(argument: Argument, names: dict[int, str]) -> str:
-    if isinstance(argument, str):
-        return json_string(argument)
-    if isinstance(argument, bytes):
-        return f"{{{argument.hex()}}}" if len(argument) <= SHOWN_BYTES else f"{{{len(argument)} bytes}}"
-    if isinstance(argument, Slot):
-        return f"<{names[int(argument)]}>"
-    if isinstance(argument, Address):
-        return f"&{int(argument)}"
-    if argument is None:
-        return "NULL"
-    return str(argument) if -SHOWN_BELOW < argument < SHOWN_BELOW else hex(argument)
-
-
-def json_string(text: str) -> str:
-    """Return the text in quotes, without anything that a terminal obeys."""
-    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'

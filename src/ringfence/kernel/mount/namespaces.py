@@ -69,8 +69,8 @@ def map_ids(pid: int | str, outside: tuple[int, int], inside: tuple[int, int]) -
         write(f"/proc/{pid}/{name}", text)
 
 
-def map_lines(outside: tuple[int, int], inside: tuple[int, int]) -> tuple[str, str]:
-    """What uid_map and gid_map say."""
+def map_lines(outside: tuple[int | str, int | str], inside: tuple[int, int]) -> tuple[str, str]:
+    """What uid_map and gid_map say; an id outside may be a word for readers."""
     return f"{inside[0]} {outside[0]} 1", f"{inside[1]} {outside[1]} 1"
 
 
