@@ -43,8 +43,3 @@ class Frames:
         if header[0] not in _STREAMS or header[1:4] != b"\0\0\0":
             raise SetupError("read the container's output", f"{header.hex()} is not a frame header")
         self._stream, self._left = header[0], int.from_bytes(header[4:], "big")
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no frame is open: a connection that ends within one was cut."""
-        return not self._left and not self._header

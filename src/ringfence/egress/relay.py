@@ -93,7 +93,7 @@ class Edges:
     def watch(self, mover: Mover) -> None:
         """Tell the mover about both its sockets, also about what is true already."""
         for descriptor in (mover.source, mover.sink):
-            if descriptor not in self._from and descriptor not in self._to:
+            if not self.is_watching(descriptor):
                 self._epoll.register(descriptor, _WATCHED)
         self._from[mover.source] = self._to[mover.sink] = mover
 
@@ -102,7 +102,7 @@ class Edges:
         for descriptor, movers in ((mover.source, self._from), (mover.sink, self._to)):
             if movers.get(descriptor) is mover:
                 del movers[descriptor]
-                if descriptor not in self._from and descriptor not in self._to:
+                if not self.is_watching(descriptor):
                     with suppress(OSError):  # it is closed already, and the kernel has forgotten it
                         self._epoll.unregister(descriptor)
 

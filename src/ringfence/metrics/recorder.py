@@ -33,10 +33,6 @@ _made: dict[str, object] = {}
 _registry: list[CollectorRegistry] = []
 
 
-def is_on() -> bool:
-    return bool(_made)
-
-
 def enable(folder: str = "") -> None:
     """Count from now on. A second call changes nothing; ``RINGFENCE_METRICS`` has the same effect at the first run."""
     if _made:

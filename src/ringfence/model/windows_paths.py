@@ -8,7 +8,6 @@ drive, ``NUL.txt`` is a device, ``a.txt:b`` a second stream of a file, ``a. `` i
 from __future__ import annotations
 
 import ntpath
-from _collections_abc import Iterable
 
 from ringfence.errors import UsageError
 
@@ -106,9 +105,3 @@ def is_within(path: str, folder: str) -> bool:
     """Whether a path is a directory or lies below it."""
     inner, outer = fold(path).rstrip("\\"), fold(folder).rstrip("\\")
     return inner == outer or inner.startswith(outer + "\\")
-
-
-def collisions(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Return pairs of names that are one name on Windows."""
-    seen: dict[str, str] = {}
-    return tuple((seen[fold(name)], name) for name in names if seen.setdefault(fold(name), name) != name)

@@ -293,12 +293,6 @@ def whiteouts(build: Build, layer: str, base: str, names: list[str]) -> None:
     build.table.call("mkdirat", _AT, layer, 0o777, allowed=(errno.EEXIST,))
 
 
-def make_folder(build: Build, target: str, mode: int) -> None:
-    place = build.open_target(target, folder=True)
-    build.table.call("close", place)
-    build.table.call("fchmodat", build.table.slot("root"), target.lstrip("/"), mode)
-
-
 def link(build: Build, target: str, to: str) -> None:
     build.table.call("symlinkat", to, build.table.slot("root"), target.lstrip("/"))
 
@@ -348,7 +342,6 @@ CALLS: dict[str, Callable[..., None]] = {
     "read-only": read_only,
     "show limits": show_limits,
     "whiteouts": whiteouts,
-    "make directory": make_folder,
     "link": link,
     "loopback": loopback,
     "host name": host_name,

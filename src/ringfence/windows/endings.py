@@ -18,7 +18,6 @@ MESSAGES = {
 """JOB_OBJECT_MSG_…"""
 CAPABILITY_OF = {1: "cpu_time", 2: "cpu_time", 3: "pids", 9: "memory", 10: "memory", 12: "cpu_time"}
 """The limit that a message reports."""
-NOBODY_LEFT = 4
 
 SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGKILL, SIGSEGV, SIGINT = 4, 5, 6, 8, 9, 11, 2
 STATUSES = {

@@ -13,7 +13,6 @@ from ctypes import byref, c_uint32, create_string_buffer
 from ringfence.windows.structures import Overlapped
 from ringfence.windows.system import (
     BROKEN_PIPE,
-    INVALID,
     IO_INCOMPLETE,
     IO_PENDING,
     NO_DATA,
@@ -147,7 +146,3 @@ class Writer(_End):
     def is_idle(self) -> bool:
         """Whether all that was given has been taken."""
         return self._ended or not self._under_way or self._finished() is not None
-
-
-def is_handle(number: int) -> bool:
-    return number not in (0, INVALID)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p, c_wchar, c_wchar_p
+from ctypes import Structure, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p, c_wchar_p
 
 MOST_LISTED = 1024
 
@@ -85,12 +85,6 @@ class ProcessInformation(Structure):
     _fields_ = (("process", c_void_p), ("thread", c_void_p), ("pid", c_uint32), ("tid", c_uint32))
 
 
-class SecurityAttributes(Structure):
-    """SECURITY_ATTRIBUTES."""
-
-    _fields_ = (("size", c_uint32), ("descriptor", c_void_p), ("inherited", c_uint32))
-
-
 class Overlapped(Structure):
     """OVERLAPPED."""
 
@@ -104,12 +98,6 @@ class MemoryCounters(Structure):
         "peak_working_set", "working_set", "peak_paged_pool", "paged_pool", "peak_other_pool", "other_pool",
         "committed", "peak_committed",
     )))  # fmt: skip
-
-
-class StreamData(Structure):
-    """WIN32_FIND_STREAM_DATA."""
-
-    _fields_ = (("size", c_int64), ("name", c_wchar * 296))
 
 
 class LabeledSid(Structure):

@@ -9,9 +9,6 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-SESSION_HEADER = "mcp-session-id"
-VERSION_HEADER = "mcp-protocol-version"
-
 
 def manager_of(server: MCPServer[Any], body_bytes: int) -> Any:
     """What answers the requests of the one session of this server. The caller decides who may speak, and how long a
