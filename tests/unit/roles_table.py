@@ -12,7 +12,7 @@ import ast
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.unit.source import tree_of
+from tests.unit.source import nodes_of, tree_of
 from tests.written_parts import WrittenPart
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +82,58 @@ def _process(header: dict[str, str], path: Path) -> Process:
     name, _, when = header[KEYS[0]].partition(", ")
     parents, holds, must_not_have = (header[key] for key in KEYS[1:])
     return Process(name, when, names_in(parents), holds, must_not_have, str(path.relative_to(PACKAGE)))
+
+
+# ---- what the imports say
+
+
+def imported(path: Path) -> dict[Path, bool]:
+    """The roles that a file imports when it runs, at once or later, and whether a class of it derives from theirs."""
+    nodes = nodes_of(path)
+    for_types = {id(each) for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+                 for each in ast.walk(node)}  # fmt: skip
+    bases = {ast.unparse(base).split(".")[0] for node in nodes if isinstance(node, ast.ClassDef) for base in node.bases}
+    found: dict[Path, bool] = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types:
+            for alias in node.names:
+                for name in (node.module or "", f"{node.module}.{alias.name}"):
+                    target = PACKAGE.parent / f"{name.replace('.', '/')}.py"
+                    if target in FILES and target != path:
+                        found[target] = found.get(target, False) or (alias.asname or alias.name) in bases
+    return found
+
+
+def parts_of(path: Path) -> tuple[str, ...]:
+    """The processes that a file says it is part of; none: it is a process."""
+    return next((names_in(header[PART]) for header in headers_of(path) if PART in header), ())
+
+
+def descendants(name: str) -> set[str]:
+    children = {each.name for each in processes() if name in each.parents}
+    return children | {deeper for child in children for deeper in descendants(child)}
+
+
+def runs(name: str) -> set[Path]:
+    """The files that a process runs code of, by imports: from its own on, and up to those of what it forks.
+
+    Of another process's file it runs what its classes derive from. A file that derives from a process's own classes is
+    that process too: it is imported by whatever forks it.
+    """
+    own = {path for path in FILES for header in headers_of(path) if header.get(KEYS[0], "").split(", ")[0] == name}
+    open_ = [*own, *(path for path in FILES if name in parts_of(path)
+                     and any(derives and target in own for target, derives in imported(path).items()))]  # fmt: skip
+    below = descendants(name)
+    found: set[Path] = set()
+    while open_:
+        path = open_.pop()
+        found.add(path)
+        for target, derives in imported(path).items():
+            named = parts_of(target)
+            forked = name not in named and below.intersection(named)
+            if target not in found and (derives if not named else not forked):
+                open_.append(target)
+    return found
 
 
 def rendered() -> str:

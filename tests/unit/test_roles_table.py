@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 from tests.unit import roles_table
-from tests.unit.roles_table import CALLER, FILES, KEYS, PART, headers, headers_of, names_in, processes
+from tests.unit.roles_table import (
+    CALLER,
+    FILES,
+    KEYS,
+    PART,
+    headers,
+    headers_of,
+    imported,
+    names_in,
+    parts_of,
+    processes,
+    runs,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -19,6 +31,35 @@ def test_each_role_says_who_it_is(path: Path) -> None:
         assert whole or tuple(header) == KEYS
         named = names_in(header[PART] if PART in header else header["Parent"])
         assert set(named) <= known
+
+
+LOADED_ONLY = {
+    ("leader of a visit", "observed"): "a visit is in namespaces, and its filter has a listener",
+    ("warden", "observed"): "as are all of its sandboxes",
+    ("leader of a visit", "layer_room"): "the leader of the box measures its directories",
+    ("leader of a visit", "removal"): "a visit has no directory of its own",
+    ("leader of a visit", "process_table"): "boxes with namespaces are Linux only",
+    ("warden", "process_table"): "as are wardens",
+}
+"""Parts that a process loads with what it shares with another, and never runs."""
+
+
+def test_a_part_names_every_process_that_runs_it() -> None:
+    parts = [path for path in FILES if parts_of(path)]
+    unnamed = {(each.name, path.stem) for each in processes() for path in runs(each.name) & {*parts}
+               if each.name not in parts_of(path)}  # fmt: skip
+    assert unnamed == set(LOADED_ONLY), "the «Part of» of these files"
+
+
+def test_a_part_names_no_process_that_does_not_run_it() -> None:
+    """``caller`` is not in these files; a part that hands over to a process, such as an ending, imports that one."""
+    wrong = [(path.stem, name) for path in FILES for name in parts_of(path) if name != CALLER
+             if path not in runs(name) and not any(_is(name, target) for target in imported(path))]  # fmt: skip
+    assert wrong == []
+
+
+def _is(name: str, path: Path) -> bool:
+    return any(header.get(KEYS[0], "").split(", ")[0] == name for header in headers_of(path))
 
 
 def test_the_table_of_processes_is_what_the_roles_say() -> None:

@@ -1,6 +1,6 @@
 """Makes pid 1 of a sandbox: the only place that does.
 
-Part of: leader
+Part of: leader, maker
 
 The calling process prepares what pid 1 can't do itself, clones it into its namespaces and its group, maps its ids and
 lets it go. The caller's own identity stays, and it holds nothing of the sandbox afterwards. Linux only.

@@ -1,6 +1,6 @@
 """The processes of one visit: which of them is the job, how it ended, and how all of them are ended.
 
-Part of: leader, leader of a visit
+Part of: leader, leader of a visit, warden
 
 Decides nothing: the visit says when they are to end, and why.
 """

@@ -1,6 +1,6 @@
 """How much of the disk a job's own directories take; asked only when that may exceed the limit.
 
-Part of: leader
+Part of: leader, warden
 
 If a parent ignores SIGCHLD, the kernel adds what its child wrote to no count, so counting writes is not enough. Free
 room is cheap to ask for, but everybody uses it: it only says when to add up what the job has, a few milliseconds at a

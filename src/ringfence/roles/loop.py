@@ -1,6 +1,6 @@
 """One poll for all descriptors and one heap of times: the loop of a process that leads one visit or many.
 
-Part of: leader, leader of a visit
+Part of: leader, leader of a visit, warden
 
 It knows no visit. Between two descriptors, and before any tree of processes is read, it looks whether a deadline is
 due: what is done for one visit does not move the deadline of another.

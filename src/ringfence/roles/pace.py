@@ -1,6 +1,6 @@
 """Limits the work that a guest causes its leader to a share of a processor, and counts it.
 
-Part of: leader, leader of a visit
+Part of: leader, leader of a visit, warden
 
 Each call that a filter or a tripwire tells of is work outside of the guest's control group. The guest waits for the
 answer, so a later answer holds it back. Nothing waits here: what is not answered now is still there later.

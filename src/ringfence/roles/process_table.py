@@ -1,6 +1,6 @@
 """The process tree where there is no /proc: read through ``ps``, which every POSIX system has.
 
-Part of: leader, leader of a visit
+Part of: caller, leader
 
 The same functions as ``kernel.proc.procfs``, slower and coarser; used on macOS.
 """

@@ -1,6 +1,6 @@
 """The processor time of a whole tree, including children that nobody waits for. It counts; it ends nothing.
 
-Part of: leader, leader of a visit
+Part of: leader, leader of a visit, warden
 """
 
 from __future__ import annotations

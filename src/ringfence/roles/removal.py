@@ -1,6 +1,6 @@
 """Removes a tree that a hostile program filled: any depth, any mode, any name, nothing followed.
 
-Part of: caller, leader, scratch cleaner
+Part of: caller, leader, warden, scratch cleaner
 
 ``shutil.rmtree`` recurses, so a tree some thousand levels deep ends it, and it stops at a directory
 without permissions. Here every directory is first moved up to the top, so depth costs nothing.

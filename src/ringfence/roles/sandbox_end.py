@@ -1,6 +1,6 @@
 """The leader's side of a sandbox with namespaces: hears how the job ended, and serves the recorder.
 
-Part of: leader, leader of a visit
+Part of: leader, leader of a visit, warden
 
 Linux only. It holds no limit and ends nothing (``leader``); what the recorder keeps and how it is answered are
 ``kernel.recorder``, ``kernel.seccomp.responder`` and ``kernel.tripwire.serve``.

@@ -1,6 +1,6 @@
 """Holds what the kernel does not hold for a whole tree: processor time, memory, tasks, writes. Looks, never kills.
 
-Part of: leader, leader of a visit
+Part of: leader, leader of a visit, warden
 """
 
 from __future__ import annotations
