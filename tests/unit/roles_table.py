@@ -22,8 +22,10 @@ WRITTEN = WrittenPart(
     _DOCUMENT, "<!-- the processes: begin, written by tests/unit/roles_table.py -->", "<!-- the processes: end -->"
 )
 ROLES = [path for path in sorted(PACKAGE.glob("roles/**/*.py")) if path.stem != "__init__"]
-FILES = [*ROLES, PACKAGE / "steps/pid1.py"]
-"""pid 1 is no role of its own: it is what executes the plan of a sandbox, once that is carried out."""
+ELSEWHERE = ("steps/pid1.py", "egress/gateway.py", "container/guardian.py", "container/network_entry.py")
+"""pid 1 is no role of its own: it is what executes the plan of a sandbox, once that is carried out. The others lead no
+job; each is in the room of what it does."""
+FILES = [*ROLES, *(PACKAGE / name for name in ELSEWHERE)]
 KEYS = ("Runs as", "Parent", "Holds", "Must not have")
 PART = "Part of"
 CALLER = "caller"

@@ -1,5 +1,11 @@
 """The guardian: a process beside each caller that removes the caller's containers when it is gone or late.
 
+Runs as: guardian, one for each engine that a caller has containers at, until the caller is gone.
+Parent: caller
+Holds: its input, a pidfd of the caller, the engine's address, the names and deadlines of the caller's containers. It
+    ignores SIGINT, SIGTERM, SIGHUP and SIGQUIT.
+Must not have: a container's streams or files; the name of a container that its caller has not told.
+
 A killed caller can't remove anything, and the engine does not know whose a container is. The guardian learns the name
 and the deadline of each container before it is created. It waits for the end of its input or of the caller, and loads
 nothing until there is something to remove.

@@ -1,5 +1,10 @@
 """The process that enters a container's network and connects it to the gateway, as pid 1 of a strict sandbox does.
 
+Runs as: network entry, one for each container with a network list, until the sockets of its network are made.
+Parent: caller
+Holds: the network namespace of the container and the way to the gateway, as descriptors.
+Must not have: an environment; a path or a process of the container; a network that leads anywhere.
+
 It does nothing else, and gets the namespace and the way to the gateway as descriptors: nothing is looked up here. It
 refuses its own network, and one that leads anywhere.
 """

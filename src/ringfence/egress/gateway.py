@@ -1,5 +1,12 @@
 """The gateway: the one process that opens connections for sandboxes, one for all sandboxes of a caller.
 
+Runs as: gateway, one for each caller that has sandboxes with a network list, until its door is closed and the last of
+    them is gone.
+Parent: caller
+Holds: its door, a pidfd of the caller; of each sandbox its rules, its limits, its listening sockets, the key of its
+    authority and the secrets that rules inject; all connections. Its memory is hidden.
+Must not have: the environment of the caller; a capability; the right to start a process or to write a file.
+
 It parses what hostile programs send, so it has nothing that is worth taking: no environment, no files, no right to
 start a process, the user ``nobody`` where the caller is root. It ends with its caller, or when its door is closed and
 the last sandbox is gone. Its callers pass it descriptors through the door (``transport/passing``).
