@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ringfence.roles.job_start import still_to_enter
+
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "ringfence"
 BY_THEMSELVES = ("evidence/", "pytest_runner/guest/")
 """They are read and run without the rest."""
@@ -29,6 +31,13 @@ def test_there_is_one_enum_of_strings() -> None:
 
 def test_control_characters_are_escaped_in_one_place() -> None:
     assert _with(r"isprintable\(\).*ascii\(") == ["model/system_text.py"]
+
+
+def test_what_a_process_must_still_enter_is_decided_in_one_place() -> None:
+    assert _with(r'startswith\(f"\{(group|born_in)\}/"\)') == ["roles/job_start.py"]
+    group, other = "/sys/fs/cgroup/a", "/sys/fs/cgroup/ab/cgroup.procs"
+    assert still_to_enter(group, [f"{group}/cgroup.procs", other]) == [other]
+    assert still_to_enter("", [other]) == [other]
 
 
 def test_whoever_waits_for_a_change_takes_its_lock_and_not_the_condition() -> None:

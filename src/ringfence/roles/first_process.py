@@ -129,7 +129,7 @@ def _clone(request: VisitRequest, *, as_sibling: bool = False) -> tuple[int, lis
         child = processes.fork_into(flags, born_in)
     except OSError:
         return _clone_outside(flags), entrances
-    return child, [path for path in entrances if not born_in or not path.startswith(f"{born_in}/")]
+    return child, job_start.still_to_enter(born_in, entrances)
 
 
 def _unshared(request: VisitRequest) -> list[str]:

@@ -64,7 +64,7 @@ def fork(request: VisitRequest) -> int:
     if group and not request.get("standby"):
         from ringfence.kernel.proc import processes
 
-        request["plan"] = [_without(step, group) if step[0] == "join groups" else step for step in steps]
+        request["plan"] = [_left_of(step, group) if step[0] == "join groups" else step for step in steps]
         try:
             return processes.fork_into(0, group)
         except OSError:
@@ -72,11 +72,16 @@ def fork(request: VisitRequest) -> int:
     return os.fork()
 
 
-def _without(step: Step, group: str) -> Step:
+def _left_of(step: Step, group: str) -> Step:
     name, *arguments = step
     (entrances,) = arguments
     assert isinstance(entrances, list)
-    return (name, [path for path in entrances if not path.startswith(f"{group}/")])
+    return (name, still_to_enter(group, entrances))
+
+
+def still_to_enter(group: str, entrances: list[str]) -> list[str]:
+    """Return the entrances that are left for a process that was born in this group; empty: it was born in none."""
+    return [path for path in entrances if not group or not path.startswith(f"{group}/")]
 
 
 def become_job(

@@ -170,7 +170,7 @@ class Maker:
 
     def _tables_of(self, draft: VisitRequest) -> MakerDraft | None:
         group, entrances = draft["groups"]["group"], draft["groups"]["enter"]
-        own = [path for path in entrances if not group or not path.startswith(f"{group}/")]
+        own = job_start.still_to_enter(group, entrances)
         first_id = namespaces.host_id(self._warden, 0)
         maps = namespaces.map_lines(namespaces.outside(first_id), draft["heard"]["ids"])
         return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps, first_id,

@@ -195,11 +195,11 @@ class Warden:
 
     def _order(self, visit: WardedVisit, *, new_network: bool) -> bytes:
         groups, ids = visit.small["groups"], visit.request["heard"]["ids"]
-        group, entrances = groups["group"], groups["enter"]
+        group = groups["group"]
         return orders.packed(Order(
             ticket=visit.ticket, draft=visit.small["draft"], place=self._places.of(visit.ticket), group=group,
             maps=namespaces.map_lines(namespaces.outside(visit.identity), ids),
-            entrances=[path for path in entrances if not group or not path.startswith(f"{group}/")],
+            entrances=job_start.still_to_enter(group, groups["enter"]),
             new_network=new_network,
         ))  # fmt: skip
 
