@@ -40,6 +40,10 @@ def test_what_a_process_must_still_enter_is_decided_in_one_place() -> None:
     assert still_to_enter("", [other]) == [other]
 
 
+def test_pipes_for_output_are_given_away_in_one_place() -> None:
+    assert _with(r"S_ISFIFO[^\n]*\n[^\n]*fchown") == ["transport/passing.py"]
+
+
 def test_whoever_waits_for_a_change_takes_its_lock_and_not_the_condition() -> None:
     """A condition is entered in Python: a signal's exception in there leaves the lock taken for good."""
     assert _with(r"Condition\(\)") == []

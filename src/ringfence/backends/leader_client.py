@@ -7,9 +7,8 @@ are small frames of fixed layout.
 from __future__ import annotations
 
 import os
-import stat
 import time
-from _collections_abc import Callable, Sequence
+from _collections_abc import Callable
 from _thread import RLock
 
 from ringfence.backends.facts import Report
@@ -53,13 +52,6 @@ def job_order(job: Job, folder: str, environment: dict[str, str]) -> Order:
         "terminal": job.terminal,
         "python": job.python,
     }
-
-
-def _give_pipes(descriptors: Sequence[int], identity: int) -> None:
-    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
-    for descriptor in descriptors if identity else ():
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.fchown(descriptor, identity, identity)
 
 
 class LeaderClient:
@@ -130,7 +122,7 @@ class LeaderClient:
         """Give the waiting sandbox its job; if that fails, nothing of the sandbox is left."""
         try:
             self.await_ready()
-            _give_pipes(streams[1:3], self._identity)
+            passing.give_pipes(streams[1:3], self._identity)
             standby.send_order(self._post, order, streams)
         except BaseException as error:
             self.close()

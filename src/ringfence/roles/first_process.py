@@ -16,7 +16,6 @@ from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import job_start
 from ringfence.steps import executor as plan
-from ringfence.steps import zygote_steps
 from ringfence.steps.state import SETUP
 from ringfence.transport import passing
 
@@ -71,7 +70,7 @@ def _cloned(
     SETUP.identity = SETUP.identity or namespaces.host_id(os.getpid())
     plan.execute(request["prepare"])
     if os.geteuid() == 0:
-        zygote_steps.give_pipes(streams[1:3])
+        passing.give_pipes(streams[1:3], SETUP.identity)
     steps = steps_of(request)
     # The child inherits this and must be dumpable until its ids are mapped.
     processes.show_memory()

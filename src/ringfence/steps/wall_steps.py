@@ -16,6 +16,7 @@ from ringfence.kernel.proc import processes
 from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.model.paths import within
 from ringfence.model.ways.walk import real
+from ringfence.transport import passing
 
 Grant = tuple[str, str]
 """(path, key of RIGHTS)."""
@@ -107,9 +108,7 @@ def drop_privileges(owned: list[str], own_id: bool) -> None:
 def _take_id(identity: int, owned: list[str]) -> None:
     for path in owned:
         os.chown(path, identity, identity, follow_symlinks=False)
-    for descriptor in (1, 2):  # the pipes that we made: the job may open /dev/stdout and /dev/stderr anew
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.fchown(descriptor, identity, identity)
+    passing.give_pipes((1, 2), identity)
     os.setgroups([])
     os.setresgid(identity, identity, identity)
     os.setresuid(identity, identity, identity)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from _collections_abc import Callable, Iterable
+from _collections_abc import Callable
 
 from ringfence.kernel.mount import mounts, namespaces, submounts
 from ringfence.kernel.proc import processes
@@ -171,13 +171,6 @@ def _map_layer(path: str) -> int:
         give_folders([path, f"{path}/upper", f"{path}/work"])
         return -1
     return -1 if status.st_uid == SETUP.identity else SETUP.idmap((status.st_uid, status.st_gid))
-
-
-def give_pipes(descriptors: Iterable[int]) -> None:
-    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
-    for descriptor in descriptors:
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.fchown(descriptor, SETUP.identity, SETUP.identity)
 
 
 def make_devices(names: list[str], links: list[tuple[str, str]], folders: list[str]) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import _socket
 import errno
 import os
+import stat
 import sys
 import time
+from _collections_abc import Iterable
 from struct import Struct, calcsize
 
 MAX_DESCRIPTORS = 8
@@ -121,3 +123,11 @@ TOO_MANY_UNDER_WAY = errno.ETOOMANYREFS
 _BUSY_WAIT_S = 10.0
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0
 _CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0
+
+
+def give_pipes(descriptors: Iterable[int], identity: int) -> None:
+    """Give a job the pipes that we made for its output: it may open /dev/stdout and /dev/stderr anew. 0: they are its
+    own already."""
+    for descriptor in descriptors if identity else ():
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, identity, identity)
