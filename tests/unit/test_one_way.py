@@ -40,6 +40,14 @@ def test_what_a_process_must_still_enter_is_decided_in_one_place() -> None:
     assert still_to_enter("", [other]) == [other]
 
 
+MOVES = {"backends/on_windows/transfer.py", "checkpoint/apply.py", "checkpoint/store.py"}
+"""They put a file in place of another for what they are there for: with its owner, its times and what it was."""
+
+
+def test_a_file_is_written_whole_in_one_place() -> None:
+    assert set(_with(r"os\.replace\(")) == {"model/own_files.py", *MOVES}
+
+
 def test_pipes_for_output_are_given_away_in_one_place() -> None:
     assert _with(r"S_ISFIFO[^\n]*\n[^\n]*fchown") == ["transport/passing.py"]
 

@@ -163,12 +163,10 @@ def file_content(arch: str) -> bytes:
 def main() -> None:
     """Write the files of both architectures."""
     from ringfence.kernel.syscall_numbers import NUMBERS
+    from ringfence.model.own_files import write_whole
 
-    for arch in NUMBERS:
-        beside = f"{place_of(arch)}.{os.getpid()}"  # a process that runs a job meanwhile reads the old one or the new
-        with open(beside, "wb") as file:
-            file.write(file_content(arch))
-        os.replace(beside, place_of(arch))
+    for arch in NUMBERS:  # a process that runs a job meanwhile reads the old one or the new
+        write_whole(place_of(arch), file_content(arch), mode=0o644)
 
 
 if __name__ == "__main__":
