@@ -24,8 +24,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"model"}),
     frozenset({"transport"}),
-    frozenset({"kernel", "python_jobs", "windows", "macos", "network", "validation", "evidence", "checkpoint",
-               "cluster", "metrics"}),
+    frozenset({"kernel", "python_jobs", "windows", "macos", "validation", "evidence", "checkpoint", "cluster",
+               "metrics"}),
     frozenset({"egress"}),
     frozenset({"sandbox"}),
     frozenset({"steps"}),
@@ -62,6 +62,16 @@ def _imported(path: Path) -> set[str]:
             names = [f"ringfence.{alias.name}" for alias in node.names]
         found |= {name.split(".")[1] for name in names if name.startswith("ringfence.")}
     return found - {"__version__"}
+
+
+def test_every_layer_exists_and_the_document_has_the_same_order() -> None:
+    names = {_package_of(path) for path in MODULES} - {"__init__", "__main__"}
+    assert frozenset().union(*LAYERS) == names
+    text = (PACKAGE.parent.parent / "ARCHITECTURE.md").read_text("utf-8")
+    order = re.search(r"^Low to high: (.*?)\. A module", text, re.MULTILINE | re.DOTALL)
+    assert order is not None
+    written = [frozenset(re.findall(r"`(\w+)`", step)) for step in order[1].split("→")]
+    assert written == list(LAYERS)
 
 
 def test_no_module_imports_upwards_or_sideways() -> None:

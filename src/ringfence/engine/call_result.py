@@ -1,4 +1,4 @@
-"""``Returned``: what became of a call or a source in a sandbox: a value, the guest's exception, or how else it ended.
+"""``CallResult``: what became of a call or a source in a sandbox: a value, the guest's exception, or how else it ended.
 
 Everything the guest does is in it as data; it raises only if the caller asks for a value that is not there. It does
 not run anything, and trusts the outcome (ours) over the reply (the guest's): a job that was killed returns nothing.

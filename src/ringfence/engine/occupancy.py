@@ -71,7 +71,7 @@ class Occupancy:
         self._closer = 0
 
     def enter(self, *, internal: bool = False) -> Occupant:
-        """``our_work``: not a visit but work of ours, such as a commit; it is waited for as long as it takes."""
+        """``internal``: not a visit but work of ours, such as a commit; it is waited for as long as it takes."""
         with self.lock:
             if self.closing:
                 raise UsageError(f"the {self._of} is closed")

@@ -43,7 +43,7 @@ def _terminal() -> None:
 def place_descriptors(sources: Sequence[int], keep_open: Sequence[int], leave_open: Sequence[int] = ()) -> range:
     """Put the sources at 0, 1, 2 …, then those to keep, which are closed on exec, and close all others.
 
-    Returns the new numbers of those that are kept. ``stay`` are left open where they are.
+    Returns the new numbers of those that are kept. ``leave_open`` are left open where they are.
     """
     # First move sources out of the way of the targets, so that no dup2 overwrites one that is still needed.
     floor = len(sources) + len(keep_open)
