@@ -10,18 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from ringfence.integrations.pytest_plugin.words import FLAG, INSIDE_VARIABLE, NESTED
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ringfence.engine.box import Box
     from ringfence.model.policy import SandboxPolicy
-
-INSIDE_VARIABLE = "RINGFENCE_PYTEST"
-"""Set inside the sandbox, where the option has no further effect."""
-NESTED = "apart"
-"""Its value where the sandbox is one in which no other can be made."""
-FLAG = "--ringfence"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

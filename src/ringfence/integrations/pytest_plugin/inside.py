@@ -23,7 +23,7 @@ from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine import boxed_call
 from ringfence.engine.run import run, traits_of, transaction_kind
 from ringfence.errors import CheckpointError, SandboxError
-from ringfence.integrations.pytest_plugin import FLAG, INSIDE_VARIABLE, NESTED
+from ringfence.integrations.pytest_plugin.words import FLAG, INSIDE_VARIABLE, NESTED
 from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.limits import UNLIMITED_OUTPUT
