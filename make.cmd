@@ -21,6 +21,8 @@ where py >nul 2>nul && set "FIRST=py -3"
 %FIRST% -c "import sys; sys.exit(sys.version_info < (3, 11) and 'ringfence needs Python 3.11 or later')" || exit /b 1
 %FIRST% -m venv .venv || exit /b 1
 %PYTHON% -m pip install --quiet --disable-pip-version-check --editable ".[dev]" || exit /b 1
+rem As an installation from a wheel has it: where PYTHONDONTWRITEBYTECODE is set, each start would compile all of it.
+%PYTHON% -m compileall -q src\ringfence || exit /b 1
 type nul > .venv\.ready
 goto %TARGET%
 

@@ -27,6 +27,13 @@ def test_every_module_imports(system: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_both_ways_to_set_up_compile_the_package() -> None:
+    shell = (ROOT / "make.cmd").read_bytes()
+    assert b"%PYTHON% -m compileall -q src\\ringfence" in shell
+    assert "-m compileall -q src/ringfence" in (ROOT / "Makefile").read_text()
+    assert shell.count(b"\n") == shell.count(b"\r\n")
+
+
 MISSING = {
     "windows": ("import fcntl", "os.O_NOFOLLOW", "os.fork", "select.poll", "signal.SIGKILL", "socket.AF_UNIX",
                 "from _signal import SIGSTOP", "os.WEXITED"),
