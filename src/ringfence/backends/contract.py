@@ -205,7 +205,7 @@ class LivingBox(Box, Protocol):
         """Its visits are ended next, and perhaps nobody looks at their results. Only where attempts are recorded."""
         ...
 
-    def hear_restored(self, revived: RestoredTree) -> None:
+    def hear_restored(self, tree: RestoredTree) -> None:
         """Tell what restored processes try with results and before a commit. Only for a box with a ``confinement``."""
         ...
 

@@ -21,7 +21,7 @@ from ringfence.errors import CheckpointError
 from ringfence.kernel import syscall_numbers
 from ringfence.kernel.criu import criu
 from ringfence.kernel.criu import processes as members
-from ringfence.kernel.criu import restore as reviving
+from ringfence.kernel.criu import restore as restoring
 from ringfence.kernel.proc import procfs
 from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.model.limits import SyscallProfile, format_size
@@ -87,7 +87,7 @@ def confinement(
     if not fields:
         raise CheckpointError("the box has ended", hint="run something in it first")
     watched, wired = tuple(heard["watched"]), heard["wired"]
-    profile = reviving.profile(heard["profile"], heard["ids"], watched=bool(watched), wired=wired)
+    profile = restoring.profile(heard["profile"], heard["ids"], watched=bool(watched), wired=wired)
     return Confinement(
         first=first, ids=heard["ids"], identity=int(fields["Uid"].split()[0]), enter=enter,
         wall=walls[0][1:] if walls else None, profile=heard["profile"], watched=watched, wired=wired,
@@ -206,7 +206,7 @@ def _described(stopped: members.Stopped, root: members.Member, tree: list[member
     return {
         "root": root.inside,
         "resume": [member.inside for member in tree if stopped.resumable(member)],
-        "limits": {str(member.inside): reviving.limits_of(member.pid) for member in tree},
+        "limits": {str(member.inside): restoring.limits_of(member.pid) for member in tree},
         "pipes": [(inode, end, names.get(inode, OTHER)) for inode, end in members.outer_pipes(tree)],
     }
 
@@ -286,12 +286,12 @@ class RestoredTree(BackgroundStreams):
     def go_on(self) -> None:
         """Let the processes go on, which stood still until now."""
         assert self._process.stdin is not None
-        self._process.stdin.write(reviving.GO)
+        self._process.stdin.write(restoring.GO)
         self._process.stdin.flush()
         self._listen(self._hear)
 
     def _listen(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name="ringfence-revived", daemon=True)
+        thread = threading.Thread(target=work, name="ringfence-restored", daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -331,7 +331,7 @@ class RestoredTree(BackgroundStreams):
     def _asked(self) -> bool:
         try:
             assert self._process.stdin is not None
-            self._process.stdin.write(reviving.TELL)
+            self._process.stdin.write(restoring.TELL)
             self._process.stdin.flush()
         except (OSError, ValueError):  # it has ended, and its last word is on its way
             return not self._is_over
@@ -377,11 +377,11 @@ def restore(confinement: Confinement, trees: list[KeptTree], folder: str) -> lis
     try:
         for number, tree in enumerate(trees):
             back.append(RestoredTree(confinement, tree, os.path.join(folder, str(number)), last_pid))
-        for revived in back:
-            revived.go_on()
+        for each in back:
+            each.go_on()
     except BaseException:
-        for revived in back:
-            revived.end()
+        for each in back:
+            each.end()
         raise
     return back
 

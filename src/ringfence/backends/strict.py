@@ -316,9 +316,9 @@ class StrictBox:
         if self._supervisor is not None:
             self._supervisor.hearing.begin_closing()
 
-    def hear_restored(self, revived: RestoredTree) -> None:
+    def hear_restored(self, tree: RestoredTree) -> None:
         assert self._supervisor is not None
-        self._supervisor.hearing.hear(revived, self._layers.checkpoint())
+        self._supervisor.hearing.hear(tree, self._layers.checkpoint())
 
     def _refuse_root(self, what: str) -> None:
         """Its first processes run in Python, which an image need not have, and which would be the image's own."""

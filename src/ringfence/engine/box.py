@@ -85,7 +85,7 @@ class Box:
         self._lock = threading.Lock()
         self._running: list[Handle] = []
         self._occupancy = Occupancy("box")
-        self._revived: list[RestoredTree] = []
+        self._restored: list[RestoredTree] = []
         self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
         try:
             if transaction is not None:
@@ -264,13 +264,13 @@ class Box:
         return held
 
     @property
-    def revived(self) -> tuple[RestoredTree, ...]:
-        return tuple(self._revived)
+    def restored(self) -> tuple[RestoredTree, ...]:
+        return tuple(self._restored)
 
-    def adopt(self, revived: RestoredTree) -> None:
+    def adopt(self, tree: RestoredTree) -> None:
         """Processes that were restored here; they end with the box."""
-        self._revived.append(revived)
-        self._box.hear_restored(revived)
+        self._restored.append(tree)
+        self._box.hear_restored(tree)
 
     # ---- changes and the end
 
@@ -294,13 +294,13 @@ class Box:
         tell = getattr(self._box, "begin_closing", None)  # no level but strict records what is tried
         if tell is not None:
             tell()
-        left = self._occupancy.close(self._end_revived, self._remove)
+        left = self._occupancy.close(self._end_restored, self._remove)
         if left:
             raise SandboxError(left)
 
-    def _end_revived(self) -> None:
-        for revived in self._revived:
-            revived.end()
+    def _end_restored(self) -> None:
+        for tree in self._restored:
+            tree.end()
 
     def _remove(self) -> str:
         for handle in self._running:

@@ -87,7 +87,7 @@ def _digest_of(path: str) -> str:
 
 
 def _digest(descriptor: int) -> str:
-    """Of a file; the descriptor is closed."""
+    """Return the digest of a file, and close the descriptor."""
     found = hashlib.sha256()
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -127,8 +127,8 @@ def restore(sandbox: Sandbox, kept: Mapping[str, Any]) -> str:
 
     try:
         box = sandbox.box()
-        for revived in process_images.restore(box.confinement(), kept["trees"], _folder(sandbox, kept)):
-            box.adopt(revived)
+        for tree in process_images.restore(box.confinement(), kept["trees"], _folder(sandbox, kept)):
+            box.adopt(tree)
     except SandboxError as error:
         sandbox.close_box()
         return f"files were rolled back, but the running processes were not restored: {error}"

@@ -174,7 +174,7 @@ class Sandbox:
 
     def restored(self) -> tuple[RestoredTree, ...]:
         with self._box_lock:
-            return self._box.revived if self._box else ()
+            return self._box.restored if self._box else ()
 
     def close(self, remove: Callable[[], None] | None = None) -> None:
         """Let go of it: nothing runs any more. Its files stay on disk, or are removed while it is still locked."""

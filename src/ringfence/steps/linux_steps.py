@@ -213,7 +213,7 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
     mounts.mount_as(b"none", os.fsencode(WIRE), b"fuse", tripwire_mount.MOUNT_FLAGS, options)
     _hand_over_tripwire(tripwire_layout.to_data(layout))
     tripwire_mount.bind_all(
-        layout.bindings, stage=os.fsencode(WIRE), mount=mounts.mount_as, unmount=mounts.unmount, open_target=_place
+        layout.bindings, wire=os.fsencode(WIRE), mount=mounts.mount_as, unmount=mounts.unmount, open_target=_place
     )
 
 

@@ -98,11 +98,11 @@ def test_a_process_moves_from_one_box_to_the_next(tmp_path: Path) -> None:
         for path in (images, *images.rglob("*")):
             path.chmod(0o755)
         with Box(strict(), transaction=transaction) as box:
-            (revived,) = process_images.restore(box.confinement(), trees, str(images))
-            box.adopt(revived)
-            assert int(_first_line(revived)) > 0 and not revived.done
-            assert box.revived == (revived,) and revived.stderr == b""
-        assert revived.done
+            (tree,) = process_images.restore(box.confinement(), trees, str(images))
+            box.adopt(tree)
+            assert int(_first_line(tree)) > 0 and not tree.done
+            assert box.restored == (tree,) and tree.stderr == b""
+        assert tree.done
         with Box(strict(), transaction=transaction) as box, pytest.raises(CheckpointError):
             process_images.restore(box.confinement(), trees, str(tmp_path))  # where no images are
 

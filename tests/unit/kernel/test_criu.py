@@ -15,7 +15,7 @@ from ringfence.kernel import syscall_numbers
 from ringfence.kernel.criu import criu
 from ringfence.kernel.criu import dump as dumping
 from ringfence.kernel.criu import processes as members
-from ringfence.kernel.criu import restore as reviving
+from ringfence.kernel.criu import restore as restoring
 from ringfence.kernel.seccomp import bpf
 from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.kernel.seccomp.chosen import profile_of
@@ -67,7 +67,7 @@ def test_of_a_log_the_first_error_that_matters_is_told() -> None:
 
 def test_the_filter_of_restored_processes_decides_as_any_visits_and_tells_of_all_that_it_refuses() -> None:
     ids = (1000, 1000)
-    plain, told = (make("default", ids, watched=False) for make in (profile_of, reviving.profile))
+    plain, told = (make("default", ids, watched=False) for make in (profile_of, restoring.profile))
     assert not [rule for rule in (*told.closed, told.unknown) if rule.action.kind is Kind.DENY]
     arch = syscall_numbers.architecture()
     own = syscall_numbers.AUDIT_ARCH[arch]
@@ -85,7 +85,7 @@ def test_the_filter_of_restored_processes_decides_as_any_visits_and_tells_of_all
 @pytest.mark.parametrize("arch", sorted(syscall_numbers.NUMBERS))
 @pytest.mark.parametrize("watched", (False, True))
 def test_that_filter_can_be_installed_on_both_architectures(arch: str, watched: bool) -> None:
-    program = seccomp.compile(reviving.profile("default", (1000, 1000), watched=watched), arch, notify=True)
+    program = seccomp.compile(restoring.profile("default", (1000, 1000), watched=watched), arch, notify=True)
     assert 0 < len(program) // bpf.INSTRUCTION_BYTES <= 4096  # the kernel's limit
     with_errno = [code for code in _returned(program) if code & 0xFFFF0000 == seccomp.RET_ERRNO]
     assert with_errno == []  # whatever it refuses, the supervisor is told
@@ -101,9 +101,9 @@ def _returned(program: bytes) -> list[int]:
     ("CapAmb", "0000000000000400"), ("Uid", "0 0 0 0"), ("Gid", f"{IDENTITY} 0 {IDENTITY} {IDENTITY}"),
 ))  # fmt: skip
 def test_a_restored_process_with_more_than_it_had_is_seen(name: str, value: str) -> None:
-    assert reviving.unheld_status(HELD, IDENTITY) == ""
-    assert name in reviving.unheld_status(HELD | {name: value}, IDENTITY)
-    assert name in reviving.unheld_status({key: text for key, text in HELD.items() if key != name}, IDENTITY)
+    assert restoring.unheld_status(HELD, IDENTITY) == ""
+    assert name in restoring.unheld_status(HELD | {name: value}, IDENTITY)
+    assert name in restoring.unheld_status({key: text for key, text in HELD.items() if key != name}, IDENTITY)
 
 
 def test_mapped_files_are_shown_with_the_device_that_stat_names(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def lay(layout: Layout, channel: socket.socket, open_place: tripwire_mount.OpenT
     socket.send_fds(channel, [b"device"], [device])
     os.close(device)
     tripwire_mount.bind_all(
-        layout.bindings, stage=stage, mount=mount, unmount=unmount, open_target=open_place
+        layout.bindings, wire=stage, mount=mount, unmount=unmount, open_target=open_place
     )
     return time.monotonic() - started
 

@@ -112,10 +112,10 @@ def back(manager: SandboxManager, context: SandboxContext, checkpoint_id: str) -
     """Rolled back, and the restored process past its first output."""
     done = manager.rollback_system.rollback_to_checkpoint(checkpoint_id)
     assert done.success, done.error
-    (revived,) = manager.restored(context)
-    until(lambda: b"\n" in revived.stdout or revived.done)
-    assert not revived.done, revived.stderr
-    return revived
+    (tree,) = manager.restored(context)
+    until(lambda: b"\n" in tree.stdout or tree.done)
+    assert not tree.done, tree.stderr
+    return tree
 
 
 # ---- going on
@@ -133,9 +133,9 @@ def test_a_process_goes_on_where_it_was_with_the_file_of_the_restored_layer(
     assert (done.success, done.rollback_type, done.error) == (True, "full", None)
     assert done.processes_restored == made.processes and len(done.processes_ended) == 1
     assert handle.wait(PATIENCE_S).rc
-    (revived,) = manager.restored(context)
-    until(lambda: len(revived.stdout.split()) > 3)
-    number = first_number(revived.stdout)
+    (tree,) = manager.restored(context)
+    until(lambda: len(tree.stdout.split()) > 3)
+    number = first_number(tree.stdout)
     assert LINES < number <= later + 1, "it goes on, neither from the beginning nor from where it was ended"
     found = numbers_in(manager, context)
     assert found == list(range(1, len(found) + 1)), "memory and file are of the same moment"
@@ -164,21 +164,21 @@ def test_a_restored_process_goes_on_reading_its_input(manager: SandboxManager, c
     until(lambda: handle.stdout == b"before\n")
     made = checkpoint(manager, context)
     assert manager.rollback_system.rollback_to_checkpoint(made.checkpoint_id).success
-    (revived,) = manager.restored(context)
-    revived.write(b"after\n")
-    until(lambda: revived.stdout == b"after\n")
+    (tree,) = manager.restored(context)
+    tree.write(b"after\n")
+    until(lambda: tree.stdout == b"after\n")
     manager.rollback_system.discard(manager._find(context.sandbox_id))
-    assert revived.done
+    assert tree.done
     with pytest.raises(UsageError):
-        revived.write(b"too late\n")
+        tree.write(b"too late\n")
 
 
 def test_what_was_restored_can_be_kept_again(manager: SandboxManager, context: SandboxContext) -> None:
     start(manager, context, "count.py")
-    revived = back(manager, context, checkpoint(manager, context).checkpoint_id)
-    until(lambda: len(revived.stdout.split()) > 5)
+    tree = back(manager, context, checkpoint(manager, context).checkpoint_id)
+    until(lambda: len(tree.stdout.split()) > 5)
     second = checkpoint(manager, context)
-    assert first_number(back(manager, context, second.checkpoint_id).stdout) >= first_number(revived.stdout) + 5
+    assert first_number(back(manager, context, second.checkpoint_id).stdout) >= first_number(tree.stdout) + 5
     found = numbers_in(manager, context)
     assert found == list(range(1, len(found) + 1))
 
@@ -249,9 +249,9 @@ while True:
     made = checkpoint(manager, context)
     seen = handle.stdout.count(b"\n")
     until(lambda: handle.stdout.count(b"\n") > seen + 5)  # by writes that change no page's state
-    revived = back(manager, context, made.checkpoint_id)
-    until(lambda: revived.stdout.count(b"\n") > 2 or revived.done)
-    assert not revived.done, revived.stderr
+    tree = back(manager, context, made.checkpoint_id)
+    until(lambda: tree.stdout.count(b"\n") > 2 or tree.done)
+    assert not tree.done, tree.stderr
 
 
 # ---- held as before
@@ -336,13 +336,13 @@ def test_a_restored_process_can_do_nothing_that_it_could_not_do_before(
     before = json.loads(handle.stdout.splitlines()[0])
     assert before["passed"] == []
     made = checkpoint(manager, context)
-    revived = back(manager, context, made.checkpoint_id)
-    after = json.loads(revived.stdout.splitlines()[0])
+    tree = back(manager, context, made.checkpoint_id)
+    after = json.loads(tree.stdout.splitlines()[0])
     assert after["passed"] == [] and after["turn"] > before["turn"]
     assert after["status"] == before["status"]
     assert after["status"]["NoNewPrivs"] == "1" and int(after["status"]["CapEff"], 16) == 0
     # What it tried was recorded, as before.
-    until(lambda: {attempt["operation"] for attempt in revived.attempts} >= {"mount", "unshare"})
+    until(lambda: {attempt["operation"] for attempt in tree.attempts} >= {"mount", "unshare"})
     # The same probes where nothing holds them.
     alone = f"{PROBES}\nprint(json.dumps(all_of_them()['passed']))"
     said = subprocess.run([PYTHON, "-c", alone, *arguments], capture_output=True, text=True, check=True).stdout
@@ -373,10 +373,10 @@ def test_what_a_restored_process_tries_is_undone_by(way: str, manager: SandboxMa
     )
     start(manager, context, "ask.py")
     made = checkpoint(manager, context)
-    revived = back(manager, context, made.checkpoint_id)
+    tree = back(manager, context, made.checkpoint_id)
     assert manager.run(context, ["true"]).success, "control: as long as it tries nothing"
-    revived.write(b"x")
-    until(lambda: revived.attempts)
+    tree.write(b"x")
+    until(lambda: tree.attempts)
     if way == "a commit":
         with pytest.raises(LateAttemptError, match="private/key"):
             manager.commit(context)
@@ -411,8 +411,8 @@ def test_the_time_of_an_execution_holds_for_what_is_restored(
     sandbox = manager._find(context.sandbox_id)
     sandbox.policy = replace(sandbox.policy, wall_time_s=1.0)  # of the next box
     assert manager.rollback_system.rollback_to_checkpoint(made.checkpoint_id).success
-    (revived,) = manager.restored(context)
-    until(lambda: revived.done)
+    (tree,) = manager.restored(context)
+    until(lambda: tree.done)
     assert sandbox.programs() == ()
 
 

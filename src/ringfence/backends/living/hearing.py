@@ -111,9 +111,9 @@ class BoxHearing:
                 if visit.is_gone_silently():
                     self._forget(visit)
 
-    def hear(self, revived: RestoredTree, since: str) -> None:
+    def hear(self, tree: RestoredTree, since: str) -> None:
         """Listen to processes that were restored in this box too."""
-        self._restored.append((revived, since))
+        self._restored.append((tree, since))
 
     def _forget(self, visit: VisitToBox) -> None:
         with self._lock:
@@ -195,8 +195,8 @@ class BoxHearing:
         found = [] if not self._wired else self._of_supervisor(own)
         for visit in list(self._left):
             found += self._of_leader(visit)
-        for revived, since in list(self._restored):
-            found += self._of_restored(revived, since)
+        for tree, since in list(self._restored):
+            found += self._of_restored(tree, since)
         return [each for each in found if each.notes or each.unrecorded]
 
     def _of_supervisor(self, own: tuple[int, ...]) -> list[Late]:
@@ -241,10 +241,10 @@ class BoxHearing:
         gap = self._gap(pages, said=said, since=visit.since)
         return [_late(visit.since, notes), gap]
 
-    def _of_restored(self, revived: RestoredTree, since: str) -> list[Late]:
-        notes, pages, said = revived.take_late(_PATIENCE_S)
+    def _of_restored(self, tree: RestoredTree, since: str) -> list[Late]:
+        notes, pages, said = tree.take_late(_PATIENCE_S)
         if not said:  # and it will not say anything again
-            self._restored = [each for each in self._restored if each[0] is not revived]
+            self._restored = [each for each in self._restored if each[0] is not tree]
         return [_late(since, notes), self._gap(pages, said=said, since=since)]
 
     def _gap(self, pages: Iterable[Note], *, said: bool, since: str) -> Late:

@@ -94,17 +94,17 @@ def main() -> None:
     """Read the request, then a word to go on; write the result, and attempts, as lines of JSON."""
     size = int.from_bytes(_exactly(8), "big")
     request: RestoreRequest = marshal.loads(_exactly(size))
-    revival = Restore(request)
+    restore = Restore(request)
     try:
-        problem = revival.restore()
+        problem = restore.restore()
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     _say({"problem": problem})
     if not problem and os.read(0, 1) == GO:
-        revival.lead()
-    revival.end()
-    if revival.responder is not None:
-        _say({"page": revival.page(), "last": True})
+        restore.lead()
+    restore.end()
+    if restore.responder is not None:
+        _say({"page": restore.page(), "last": True})
 
 
 def _exactly(size: int) -> bytes:
@@ -125,7 +125,7 @@ def _say(words: Mapping[str, object]) -> None:
 
 
 class Restore:
-    """One tree."""
+    """Restores one tree of processes, and leads it until it ends."""
 
     def __init__(self, request: RestoreRequest) -> None:
         self.request = request

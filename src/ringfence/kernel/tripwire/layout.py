@@ -72,19 +72,19 @@ def lay_out(*, veils: Iterable[Veil] = (), spots: Iterable[tuple[bytes, int]] = 
     ordered = sorted(veils, key=lambda veil: (veil.folder.rstrip(b"/").count(b"/"), veil.folder))
     _check(ordered)
     nodes: dict[int, Node] = {}
-    stage: dict[bytes, int] = {}
+    children: dict[bytes, int] = {}
     bindings: list[Binding] = []
     for veil in _uncovered(ordered):
         node_id = len(nodes) + ROOT_NODE + 1
         name = b"%d" % node_id
-        stage[name] = node_id
+        children[name] = node_id
         bindings.append((name, veil.folder, _add(nodes, node_id, veil)))
     for path, mode in spots:
         node_id = len(nodes) + ROOT_NODE + 1
         name = b"%d" % node_id
-        stage[name], nodes[node_id] = node_id, Node(path=path, mode=mode, spot=True)
+        children[name], nodes[node_id] = node_id, Node(path=path, mode=mode, spot=True)
         bindings.append((name, path, ()))
-    nodes[ROOT_NODE] = Node(path=b"", mode=FOLDER_MODE, children=stage)
+    nodes[ROOT_NODE] = Node(path=b"", mode=FOLDER_MODE, children=children)
     return Layout(nodes=nodes, bindings=tuple(bindings))
 
 

@@ -56,17 +56,17 @@ def mount_options(device: int, *, uid: int = 0, gid: int = 0) -> bytes:
 def bind_all(
     bindings: Iterable[tuple[bytes, bytes, tuple[bytes, ...]]],
     *,
-    stage: bytes,
+    wire: bytes,
     mount: Mount,
     unmount: Unmount,
     open_target: OpenTarget,
 ) -> None:
-    """Bind each node of the file system mounted at ``stage`` over its place, then take the stage away.
+    """Bind each node of the file system mounted at ``wire`` over its place, then take the wire away.
 
-    ``bindings`` are ``Layout.bindings``. The stage may lie in a directory that becomes covered by one of them.
+    ``bindings`` are ``Layout.bindings``. The wire may lie in a directory that becomes covered by one of them.
     """
     try:
-        with opened(stage, os.O_RDONLY | os.O_DIRECTORY) as nodes:
+        with opened(wire, os.O_RDONLY | os.O_DIRECTORY) as nodes:
             # One listing brings all nodes into the kernel's cache; without it each is a round trip.
             os.listdir(nodes)
             for name, place, visible in bindings:

@@ -207,7 +207,7 @@ class Tripwire:
 
     def _opendir(self, request: Request, node: Node) -> bytes:
         # Kernels differ: pids are those of the mounter's pid namespace or of the reader's. The mounter is the
-        # one that lists the stage, so this tells which; a wrong guess would accuse an innocent process.
+        # one that lists the root, so this tells which; a wrong guess would accuse an innocent process.
         if request.node == ROOT_NODE:
             self.names_processes = request.pid == self._mounter
         return wire.open_reply(request.unique)
