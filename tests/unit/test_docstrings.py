@@ -1,18 +1,22 @@
-"""Every example in a docstring is run, and gives what is written under it."""
+"""Every docstring begins as a sentence does; every example in one is run, and gives what is written under it."""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.source import nodes_of
 
 pytestmark = pytest.mark.system
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 WITH_EXAMPLES = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _name(path: Path) -> str:
@@ -28,3 +32,19 @@ def test_the_examples_of_a_docstring_give_what_is_written(
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(importlib.import_module(_name(path)))
     assert found.attempted and not found.failed
+
+
+def _openings() -> list[str]:
+    """Where each docstring is, and how it begins."""
+    found: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        nodes = [node for node in nodes_of(path) if isinstance(node, WITH_DOCSTRINGS)]
+        found += [f"{_name(path)}: {(ast.get_docstring(node) or '')[:60]}" for node in nodes]
+    return found
+
+
+def test_no_docstring_begins_with_a_word_that_belongs_to_the_one_before_it() -> None:
+    """«Of one box.» and «One of them.» are no sentences: who reads one alone does not know what it is."""
+    openings = _openings()
+    assert len(openings) > 1000
+    assert not [each for each in openings if re.search(r": (Of |One (of )?[a-z]+\.(\s|$))", each)]

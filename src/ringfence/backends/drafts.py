@@ -63,7 +63,7 @@ class Looks:
 
 
 class Drafts(Looks):
-    """Of drafts, as long as nothing is mounted or unmounted either."""
+    """Keeps the latest draft, as long as nothing is mounted or unmounted either."""
 
     def find(self, of: object, make: Callable[[], _T]) -> _T:
         # Read before the draft is made: a change during that time is then noticed the next time.

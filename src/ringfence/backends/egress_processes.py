@@ -41,7 +41,7 @@ class CallsSeen:
         return self._plan
 
     def _address_of(self, name: str) -> str | None:
-        """Of a name that is listed; those below a wildcard are assigned by the gateway alone."""
+        """Return the address of a name that is listed; the gateway alone assigns those below a wildcard."""
         is_listed = any(rule.host == name for rule in self._rules if not rule.is_address and not rule.is_wildcard)
         return self._addresses().address_of(name) if is_listed else None
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Layers:
-    """Of one box."""
+    """Opens the layers of one box over directories of the host; commits them, keeps them, or closes them."""
 
     def __init__(self, policy: SandboxPolicy, hidden: HiddenPaths) -> None:
         self._policy, self._hidden = policy, hidden

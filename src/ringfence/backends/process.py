@@ -237,7 +237,7 @@ class ProcessBox:
         """Nothing in which running processes could be restored."""
 
     def source(self) -> Source:
-        """Of all visits: each has a leader of its own."""
+        """Return the source of all visits: each has a leader of its own."""
         from ringfence.monitor.source import Source
 
         def leaders() -> tuple[int, ...]:

@@ -175,7 +175,7 @@ def _bound(arguments: argparse.Namespace | SimpleNamespace, task: Task) -> Bound
 
 
 def _answers(arguments: argparse.Namespace | SimpleNamespace) -> list[str]:
-    """Of an instance of SWE-bench its own file, which names tests and patches; not a whole data set."""
+    """Return the file of an instance of SWE-bench, which names tests and patches; not a whole data set."""
     return [arguments.instance] if getattr(arguments, "instance", "") and not arguments.instance_id else []
 
 

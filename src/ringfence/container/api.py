@@ -93,7 +93,7 @@ class Attached:
 
 
 class Client:
-    """One engine. May be used by several threads."""
+    """Speaks to one engine; several threads may use it."""
 
     def __init__(self, sdk: Sdk, *, kind: str = "docker", url: str = "") -> None:
         self._sdk = sdk

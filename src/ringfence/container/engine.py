@@ -77,7 +77,7 @@ def find_engine() -> Engine:
 
 
 class Engine:
-    """One engine. Each call is a command of its own; nothing is kept between them."""
+    """Asks one engine by its program. Each call is a command of its own; nothing is kept between them."""
 
     def __init__(self, path: str) -> None:
         self.path = path

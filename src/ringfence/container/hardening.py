@@ -36,7 +36,7 @@ class Bind:
 
 @record
 class ContainerSpec:
-    """One container."""
+    """Describes one container as data."""
 
     argv: tuple[str, ...]
     image: str = DEFAULT_IMAGE

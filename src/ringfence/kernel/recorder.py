@@ -55,7 +55,7 @@ def aim_of(*, root: str, errno: int, outward: bool) -> str:
 
 @record
 class Attempt:
-    """One attempt. Text that is not UTF-8 is kept with surrogate escapes; ``as_record`` prints it."""
+    """An attempt, as it was told. Text that is not UTF-8 is kept with surrogate escapes; ``as_record`` prints it."""
 
     time_ns: int
     """Monotonic clock."""

@@ -42,7 +42,7 @@ class SandboxContext:
 
 
 def context_of(config: SandboxConfig, metadata: Metadata, transaction: Transaction) -> SandboxContext:
-    """Of a sandbox that is open."""
+    """Return the context of a sandbox that is open."""
     has_walls = traits_of(config.isolation_level).isolates
     found = own_paths.places(transaction) if has_walls else map(transaction.place, transaction.bases)
     places = [Path(place) for place in found]

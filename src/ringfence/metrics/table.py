@@ -10,7 +10,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 @record
 class Metric:
-    """One of them. A counter's name ends in ``_total``."""
+    """Describes one metric. A counter's name ends in ``_total``."""
 
     name: str
     kind: str

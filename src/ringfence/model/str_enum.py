@@ -52,7 +52,7 @@ else:
             raise AttributeError(f"{cls.__name__} is a closed set")
 
     class StrEnum(str, metaclass=_ClosedSet):
-        """One of a closed set of texts."""
+        """A text of a closed set."""
 
         def __str__(self):
             return str.__str__(self)

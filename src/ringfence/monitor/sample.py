@@ -49,7 +49,7 @@ class History:
             self._stride *= 2
 
     def mean_cpu_percent(self) -> float:
-        """Of one core, from the first sample to the last."""
+        """Return the percentage of one core that was used from the first sample to the last."""
         first, last = (self._kept or [self.last])[0], self.last
         passed_s = last.time_s - first.time_s
         return (last.cpu_s - first.cpu_s) / passed_s * 100 if passed_s > 0 else 0.0

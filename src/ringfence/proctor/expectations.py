@@ -146,7 +146,7 @@ def _equalities(test: ast.expr) -> Iterator[ast.Compare]:
 
 
 def _of_equality(compare: ast.Compare, function: TestFunction) -> Iterator[Spot]:
-    """One of the right side, else one of the left."""
+    """Yield a spot of the right side, or else of the left."""
     if values_in(compare.left) and values_in(compare.comparators[0]) and _plain_literals(compare):
         return
 

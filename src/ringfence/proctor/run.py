@@ -196,7 +196,7 @@ def _grade(task: Task, prepared: object | None, left: Submission, watching: Watc
 
 
 def _findings(task: Task, ran: Sequence[Ran], left: Submission) -> tuple[Finding, ...]:
-    """Of all agents; what they wrote although the task forbids it is known only at the end."""
+    """Return the findings of all agents; what they wrote although the task forbids it is known only at the end."""
     last = len(ran) - 1
     found: list[Finding] = []
     for number, each in enumerate(ran):

@@ -17,7 +17,7 @@ _LONGEST_PAUSE_NS = 20_000_000
 
 
 class Pace:
-    """One guest. ``share``: of one processor, 0: no limit."""
+    """Limits and counts the work for one guest. ``share``: of one processor, 0: no limit."""
 
     def __init__(self, share: float) -> None:
         self._share = share

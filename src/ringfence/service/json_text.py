@@ -12,7 +12,7 @@ class Written(str):
 
 
 def json_text(value: object) -> str:
-    """One line. What the encoder can't write, such as a number without end, is written as ``printed`` has it."""
+    """Return one line of JSON. What the encoder can't write, e.g. a number without end, is as ``printed`` has it."""
     if isinstance(value, Written):
         return value
     try:

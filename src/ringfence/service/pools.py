@@ -75,7 +75,7 @@ class Pools:
     async def create(
         self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, given: Mapping[str, Any]
     ) -> KeptPool:
-        """One of a client's own."""
+        """Make a pool of a client's own."""
         theirs = sum(each.tenant == tenant.name for each in self._known.values()) + self._making.get(tenant.name, 0)
         if theirs >= MOST_EACH:
             raise UsageError(f"{tenant.name} has {theirs} pools", hint="delete one first")

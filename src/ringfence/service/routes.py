@@ -17,7 +17,7 @@ NONE: Mapping[str, Schema] = MappingProxyType({})
 
 @record
 class Route:
-    """One of them."""
+    """Describes one route."""
 
     method: str
     path: str

@@ -42,7 +42,7 @@ def is_attempt(event: Event) -> bool:
 
 
 class Run:
-    """One of them."""
+    """A run, from its acceptance until its result is dropped."""
 
     kept_bytes = 0
     """The part of its memory, once it is over, whose size a client or the program chose."""

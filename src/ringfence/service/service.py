@@ -47,7 +47,7 @@ def tell(event: str, level: int = logging.INFO, **fields: object) -> None:
 
 
 class Service:
-    """One of them, in one process and one event loop."""
+    """Runs the service in one process and one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.checked()

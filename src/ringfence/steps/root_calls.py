@@ -178,7 +178,7 @@ def _clone_real(build: Build, path: str, tree: Slot, below: int) -> None:
 
 
 def refuse_other_kinds(build: Build, tree: Slot, kinds: tuple[int, ...]) -> None:
-    """Of what was cloned, not of what its path leads to by now."""
+    """Refuse what was cloned if it is of another kind, whatever its path leads to by now."""
     found, mode = build.table.block(bytes(_STATX_BYTES)), build.table.slot("mode")
     build.table.call("statx", tree, "", _EMPTY_PATH, _STATX_TYPE, found)
     build.table.call("get", Address(found + _STATX_MODE), 2, store=mode)

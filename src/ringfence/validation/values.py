@@ -69,7 +69,7 @@ class Pairs:
 
 
 class Many:
-    """One of several; ``None`` among them: or something else."""
+    """A value that is one of several; ``None`` among them: or something else."""
 
     __slots__ = ("values",)
 

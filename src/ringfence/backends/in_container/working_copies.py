@@ -33,7 +33,7 @@ _BLOCK_BYTES = 512
 
 
 class WorkingCopies:
-    """Of one transaction, for one box."""
+    """Binds the working copies of one transaction into the container of one box."""
 
     def __init__(self, transaction: Transaction, policy: SandboxPolicy) -> None:
         place_on(transaction)  # UsageError where it is of another kind

@@ -134,7 +134,7 @@ class VisitToBox(LeaderClient):
                        network_bytes=network_bytes - self._bytes_before)  # fmt: skip
 
     def source(self) -> Source:
-        """Of the whole box: a visit is led from beside it, not from above."""
+        """Return the source of the whole box: a visit is led from beside it, not from above."""
         return self._supervisor.source()
 
     def _own_last_word(self) -> Report | None:

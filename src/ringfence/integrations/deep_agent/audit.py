@@ -39,7 +39,7 @@ class AuditSummary:
 
 
 class AuditLog:
-    """One file. ``redact``: what may be written of parameters and messages."""
+    """Writes one file. ``redact``: what may be written of parameters and messages."""
 
     def __init__(self, path: str | os.PathLike[str], *, redact: Redactor | None = None) -> None:
         self.path = absolute(os.fspath(path))

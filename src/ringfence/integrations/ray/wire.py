@@ -50,7 +50,7 @@ class CallWork:
 
 @record
 class WiredJob:
-    """One job. The rest of it stands in ``job``, without its files and its input."""
+    """Describes one job. The rest of it stands in ``job``, without its files and its input."""
 
     job: Job
     work: SourceWork | CallWork | None = None

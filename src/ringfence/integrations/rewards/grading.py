@@ -80,7 +80,7 @@ class Rewards:
     # ---- grading
 
     def score(self, code: str, tests: str) -> Reward:
-        """One program. UsageError where the tests can't be read: that is no mistake of the program."""
+        """Score one program. UsageError where the tests can't be read: that is no mistake of the program."""
         return self.score_many([(code, tests)])[0]
 
     def score_many(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> list[Reward]:

@@ -148,7 +148,7 @@ def _settled(host: CgroupHost) -> bool:
 
 
 def _identities(host: CgroupHost) -> list[object]:
-    """Of each hierarchy that is of use: identity and owner of the parent's directory, and what children may have. It
+    """Return for each hierarchy of use the identity and owner of the parent's directory, and what children may have. It
     changes when a group is removed, mounted over or given away, or when a controller is taken from it."""
     return [_identity(hierarchy) for hierarchy in host.hierarchies if not _NAMED.isdisjoint(hierarchy.usable)]
 

@@ -48,7 +48,8 @@ class CgroupLimits:
 
 @record
 class Setting:
-    """One write. ``holds`` judges what is read back: the kernel rounds, and a write may take no effect."""
+    """Describes one write to a file of a group. ``holds`` judges what is read back: the kernel rounds, and a write may
+    take no effect."""
 
     file: str
     text: str

@@ -28,7 +28,7 @@ _UNCONNECTED = ("07", "0A")
 
 @record
 class Member:
-    """One process."""
+    """A process of the tree, as it was read."""
 
     pid: int
     inside: int

@@ -68,7 +68,7 @@ def _first(folder: str, names: tuple[str, ...], room: DescriptorBudget) -> Pinne
 
 
 def _seconds(text: bytes) -> float:
-    """Of cpuacct.usage or cpu.stat."""
+    """Read the processor time in cpuacct.usage or cpu.stat."""
     if text.startswith(_V2_CPU):
         return int(text[len(_V2_CPU) : text.index(b"\n")]) / 1e6
     return int(text) / 1e9

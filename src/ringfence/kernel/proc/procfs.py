@@ -285,7 +285,7 @@ def open_thread_io() -> int:
 
 
 def own_written_chars(descriptor: int) -> int:
-    """Of this process and of every child that it has waited for."""
+    """Return what this process has written, and every child that it has waited for."""
     try:
         return _number_after(os.pread(descriptor, 4096, 0), b"\nwchar:")
     except OSError:

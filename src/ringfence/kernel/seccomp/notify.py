@@ -178,7 +178,7 @@ class Listener:
 
 @lru_cache(maxsize=1)
 def _sizes() -> tuple[int, int]:
-    """Of this kernel."""
+    """Ask this kernel for the sizes of a notification and of its answer."""
     import ctypes
 
     sizes = ctypes.create_string_buffer(6)

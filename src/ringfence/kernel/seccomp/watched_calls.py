@@ -20,7 +20,7 @@ _SOCKADDR_PATH = 2
 
 @record
 class Watched:
-    """One call."""
+    """Says how one call names the paths that it touches."""
 
     operation: str
     places: tuple[tuple[int, int], ...]

@@ -15,7 +15,8 @@ _MAP_FIXED = 0x10
 
 
 class Witness:
-    """Of one visit. ``limits``: memory of a process in bytes, 0 where a group holds it; open descriptors, 0: none."""
+    """Sees why the job of one visit fails. ``limits``: memory of a process in bytes, 0 where a group holds it; open
+    descriptors, 0: none."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self._memory = limits.get("memory", 0)

@@ -57,7 +57,8 @@ def _covers(known: Rows, path: str) -> bool:
 
 
 def _mark_of(path: str) -> tuple[int, int]:
-    """Of anything but a directory (``/dev/null``) no guest could be given what it needs from then on."""
+    """Return the mark of a directory. UsageError for anything else (``/dev/null``): no guest could be given what it
+    needs from then on."""
     status = os.stat(path)
     if not S_ISDIR(status.st_mode):
         raise UsageError(f"{path} is not a directory", hint="name a directory for what ringfence keeps")

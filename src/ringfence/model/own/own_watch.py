@@ -14,7 +14,7 @@ from ringfence.model.paths import within
 
 
 class OwnWatch:
-    """Of one sandbox."""
+    """Ends one sandbox when it shows a directory that has become ours since it was made."""
 
     def __init__(self, stamp: object, known: Iterable[str], shown: Iterable[str], end: Callable[[], object]) -> None:
         """``stamp``: of ``state_folder.own_stamp`` before ``known`` was looked up. ``shown``: what it shows of the

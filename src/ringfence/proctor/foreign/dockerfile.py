@@ -36,7 +36,7 @@ class Heredoc:
 
 @record
 class Instruction:
-    """One instruction."""
+    """An instruction of a Dockerfile."""
 
     name: str
     """In capitals."""

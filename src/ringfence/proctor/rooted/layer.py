@@ -280,7 +280,7 @@ def _imported(layer: Manifest, below: Scan, task: Task) -> frozenset[str]:
 
 
 def _names(scan: Scan, folder: str) -> list[str]:
-    """Of the directories that hold packages; none if a link or a file of the image stands in the way."""
+    """List a directory that holds packages; it is empty if a link or a file of the image stands in the way."""
     try:
         return scan.tree.names(folder, MAX_ENTRIES)
     except OSError:

@@ -181,7 +181,7 @@ def _enforcement(about: About, outcomes: Sequence[Outcome]) -> list[Protection]:
 
 
 def _write_logs(out: str, agents: Sequence[Outcome], grader: Outcome | None) -> list[Log]:
-    """One of each stream for all agents together, one for the grader."""
+    """Write a log of each stream for all agents together, and one for the grader."""
     found = [
         Log(name=f"{who}.{stream}", data=b"".join(getattr(each, stream) for each in outcomes),
             dropped=sum(getattr(each, f"{stream}_dropped") for each in outcomes))

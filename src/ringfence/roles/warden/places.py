@@ -19,7 +19,7 @@ _MOST_LINGERING = 16
 
 
 class Places:
-    """Of all sandboxes that live, and of those whose sockets linger."""
+    """Knows the places of all sandboxes that live, and of those whose sockets linger."""
 
     def __init__(self) -> None:
         self._taken: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""One of many visits that a warden leads: a leader that shares its process, and holds nothing when it is over.
+"""A visit that a warden leads beside many others: its leader shares a process, and holds nothing when it is over.
 
 Part of: warden
 """

@@ -24,7 +24,7 @@ _SWEEP_S = 5.0
 
 
 class McpSession:
-    """One of them."""
+    """Serves one session over one box of its tenant."""
 
     def __init__(self, tenant: Tenant, box: KeptBox, manager: Any, close: Callable[[], None]) -> None:
         self.id = ""
