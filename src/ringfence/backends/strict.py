@@ -229,11 +229,11 @@ class StrictBox:
         spec = self._adopted(self._spec(job))
         return spec.root, self._request(spec, self._last(job))
 
-    def _request(self, spec: Spec, last: list[Step]) -> VisitRequest:
-        """The request of a job that is bound from its start, with tables of calls in place of most of its steps."""
+    def _request(self, spec: Spec, last: list[Step], *, confined: bool = True) -> VisitRequest:
+        """With tables of calls in place of most steps. ``confined``: the job is bound from its start."""
         from ringfence.steps import call_table
 
-        request = plan_of(spec, last)
+        request = plan_of(spec, last, confined=confined)
         return request | {"calls": call_table.compiled(request["plan"]), "groups": groups.paths_of(self._cgroup)}
 
     def _prepare_disk(self, workspace: str | None) -> None:
@@ -258,9 +258,9 @@ class StrictBox:
         self._prepare_disk(workspace)
         spec = self._adopted(self._spec(Job(argv=(sys.executable,), cwd=workspace)))
         spec = replace(spec, root=replace(spec.root, gateway=networks.growing(spec.root.gateway)))
-        request = plan_of(spec, [("drop capabilities",), ("serve visits",)], confined=False)
+        request = self._request(spec, [("drop capabilities",), ("serve visits",)], confined=False)
         request["limits"] = {**spec.watched_limits, "wall_time": _FOREVER_S}
-        request |= {"standby": True, "visited": True, "groups": groups.paths_of(self._cgroup)}
+        request |= {"standby": True, "visited": True}
         source, hearing = self._begun_zygote(spec), BoxHearing(self._layers.late(), wired=spec.root.tripwires)
         visit = self._visit(request, (), source, self._begun_link())
         hearing.begin(visit)
