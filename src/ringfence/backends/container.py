@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ringfence.backends.closing import Closing
 from ringfence.backends.container_visit import ContainerVisit, ListedVisit
-from ringfence.backends.facts import Traits
+from ringfence.backends.facts import PlainBox, Traits
 from ringfence.backends.in_container import promises, standby
 from ringfence.backends.in_container.hidden_watch import HiddenWatch
 from ringfence.backends.in_container.place import Place, is_running, once, removed
@@ -40,6 +40,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from ringfence.backends.contract import Steps
     from ringfence.backends.egress_link import EgressLink
     from ringfence.backends.facts import PythonJobs
     from ringfence.backends.in_container.place_visit import PlaceVisit
@@ -99,7 +100,7 @@ class ContainerBackend:
         return ContainerBox(self, policy, table, self._info)
 
 
-class ContainerBox:
+class ContainerBox(PlainBox):
     """A box that takes one job, in one container."""
 
     def __init__(self, backend: ContainerBackend, policy: SandboxPolicy, enforced: Mapping[str, Enforcement],
@@ -137,13 +138,10 @@ class ContainerBox:
         assert self._place is not None
         return self._place.source()
 
-    def confinement(self) -> None:
-        """Nothing in which running processes could be restored."""
-
     def egress(self) -> EgressLink | None:
         return self._link
 
-    def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> PlaceVisit:
+    def start_steps(self, steps: Steps, streams: tuple[int, ...]) -> PlaceVisit:
         assert self._place is not None
         self._refuse_exposed()
         return self._place.transfer(steps, streams)

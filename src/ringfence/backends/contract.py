@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ringfence.backends.scratch import Scratch
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.model.network_rule import NetworkRule
-    from ringfence.transport.request import Step
+    from ringfence.sandbox.root import RootSpec
+    from ringfence.transport.request import Step, VisitRequest
 
 Steps: TypeAlias = "list[Step]"
 
@@ -127,8 +128,8 @@ class Startable(Protocol):
         ...
 
 
-class Box(Startable, Protocol):
-    """A living sandbox: a policy and a place that takes jobs."""
+class JobBox(Startable, Protocol):
+    """A sandbox as a run has it: a policy and a place for one job."""
 
     def work_on(self, transaction: Transaction) -> None:
         """Jobs work on its directories, in layers that outlive the box. Before the first job."""
@@ -146,16 +147,21 @@ class Box(Startable, Protocol):
         """Make a transaction in this new directory of what the job changed; False where there is no layer for that."""
         ...
 
+    def planned(self, job: Job) -> tuple[RootSpec, VisitRequest] | None:
+        """What a job would be started with, without starting anything; None: no plan can be shown here."""
+        ...
+
     def close(self) -> str:
         """End everything in it and leave nothing behind; says what could not be removed, if anything."""
         ...
 
 
-class StandbyBox(Box, Protocol):
+class StandbyBox(JobBox, Protocol):
     """A box that can do ahead what does not depend on the job."""
 
     def prewarm(self, python: PythonJobs) -> object:
-        """Do it now; the next job starts at once, in a working directory of the box's own."""
+        """Do it now; the next job starts at once, in a working directory of the box's own. UnavailableError where
+        nothing can be done ahead."""
         ...
 
     def is_ready(self) -> bool:
@@ -177,7 +183,7 @@ class Egress(Protocol):
         ...
 
 
-class LivingBox(Box, Protocol):
+class LivingBox(JobBox, Protocol):
     """A box that lives between visits: files and background processes stay until it is closed."""
 
     network_limits: dict[str, float]
@@ -202,7 +208,7 @@ class LivingBox(Box, Protocol):
         ...
 
     def begin_closing(self) -> None:
-        """Its visits are ended next, and perhaps nobody looks at their results. Only where attempts are recorded."""
+        """Its visits are ended next, and perhaps nobody looks at their results."""
         ...
 
     def hear_restored(self, tree: RestoredTree) -> None:
@@ -217,9 +223,13 @@ class LivingBox(Box, Protocol):
         """Like ``start``, but this one visit is held to these limits beside the policy's."""
         ...
 
-    def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> Visit:
+    def start_steps(self, steps: Steps, streams: tuple[int, ...]) -> Visit:
         """A visit that is not a program: steps of a plan, such as those that put and get files."""
         ...
+
+
+class BackendBox(LivingBox, StandbyBox, Protocol):
+    """What a backend opens: for one job; for many, once it lives; or for one that it stands by for."""
 
 
 class Backend(Protocol):
@@ -236,6 +246,6 @@ class Backend(Protocol):
         """What this host cannot hold of that policy; an empty answer is a promise."""
         ...
 
-    def open(self, policy: SandboxPolicy) -> Box:
+    def open(self, policy: SandboxPolicy) -> BackendBox:
         """Open a box under the policy, leaving out what ``lacks`` named."""
         ...

@@ -1,14 +1,18 @@
-"""What backends tell the engine: what others must know of a level, and the bare facts of an end."""
+"""What backends tell the engine: what others must know of a level, what a plain box lacks, the bare facts of an end."""
 
 from __future__ import annotations
 
 from _collections_abc import Mapping
 from types import MappingProxyType
 
+from ringfence.errors import UnavailableError
 from ringfence.model.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.backends.contract import Egress, Visit
+    from ringfence.backends.process_images import RestoredTree
+    from ringfence.model.job import Job
     from ringfence.transport.request import Preload
 
 
@@ -28,6 +32,30 @@ class Traits:
     """How many sandboxes one pool has at one time; 0: as many as it wants."""
     untold: tuple[str, ...] = ()
     """Limits that it holds, but can't tell from a plain failure when one of them ends a job."""
+
+
+class PlainBox:
+    """What a box answers without a plan to show, a gateway, a recorder and processes that could be restored."""
+
+    limits_of_a_visit: frozenset[str] = frozenset()
+
+    def planned(self, job: Job) -> None:
+        return
+
+    def confinement(self) -> None:
+        return
+
+    def hear_restored(self, revived: RestoredTree) -> None:
+        return
+
+    def begin_closing(self) -> None:
+        return
+
+    def egress(self) -> Egress | None:
+        return None
+
+    def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> Visit:
+        raise UnavailableError("one visit alone is held to no limit here", missing=tuple(limits))
 
 
 @record

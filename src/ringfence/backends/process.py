@@ -12,7 +12,7 @@ from _collections_abc import Mapping
 from types import MappingProxyType
 
 from ringfence.backends.closing import Closing
-from ringfence.backends.facts import PythonJobs, Traits
+from ringfence.backends.facts import PlainBox, PythonJobs, Traits
 from ringfence.backends.leader_client import LeaderClient, job_order
 from ringfence.backends.leader_sources import SCRATCH_CLEANERS, SPAWNER, ZygoteSource
 from ringfence.backends.scratch import LANGUAGE, Scratch, place_on
@@ -178,7 +178,7 @@ _TRANSFER = Job(argv=(sys.executable,))
 """Stands for a visit that is not a program."""
 
 
-class ProcessBox:
+class ProcessBox(PlainBox):
     """A box that is a directory, a plan and perhaps walls; each visit is led by a process of its own."""
 
     limits_of_a_visit = frozenset({"operations"} if _ON_LINUX else ())
@@ -200,6 +200,7 @@ class ProcessBox:
         self.traits = traits
         self._group = group
         self.enforced: Mapping[str, Enforcement] = with_group(enforced, group)
+        self.network_limits: dict[str, float] = {}
         self._walls: Walls = walls or NoWalls()
         self._shares_group = shares_group
         self._limited = limited
@@ -232,9 +233,6 @@ class ProcessBox:
 
     def ended(self) -> bool:
         return False
-
-    def confinement(self) -> None:
-        """Nothing in which running processes could be restored."""
 
     def source(self) -> Source:
         """Return the source of all visits: each has a leader of its own."""

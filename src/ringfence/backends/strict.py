@@ -38,7 +38,7 @@ from ringfence.sandbox.view import USER, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.contract import Box
+    from ringfence.backends.contract import BackendBox, Steps
     from ringfence.backends.egress_link import EgressLink
     from ringfence.backends.living.visit import BoxSupervisor, VisitToBox
     from ringfence.backends.process_images import Confinement, RestoredTree
@@ -82,7 +82,7 @@ class StrictBackend:
             missing += [*hiding.lacks(policy, hidden), *showing.lacks(policy)]
         return tuple(missing)
 
-    def open(self, policy: SandboxPolicy) -> Box:
+    def open(self, policy: SandboxPolicy) -> BackendBox:
         """Open a box in namespaces; if there are none and the policy allows less, what is left without them."""
         blocked, hidden, lacks = self._look(policy)
         if blocked is None:
@@ -165,7 +165,7 @@ class StrictBox:
             self.enforced = {**self.enforced, "hidden_paths": entry}
         return spec
 
-    def _last(self, job: Job, program: str = "") -> list[Step]:
+    def _last(self, job: Job, program: str = "") -> Steps:
         """How the job's own program begins."""
         run: Step = ("exec", list(job.argv), self._environment(job), program)
         return [("terminal",), run] if job.terminal else [run]
@@ -229,7 +229,7 @@ class StrictBox:
         spec = self._adopted(self._spec(job))
         return spec.root, self._request(spec, self._last(job))
 
-    def _request(self, spec: Spec, last: list[Step], *, confined: bool = True) -> VisitRequest:
+    def _request(self, spec: Spec, last: Steps, *, confined: bool = True) -> VisitRequest:
         """With tables of calls in place of most steps. ``confined``: the job is bound from its start."""
         from ringfence.steps import call_table
 
@@ -262,13 +262,14 @@ class StrictBox:
         request["limits"] = {**spec.watched_limits, "wall_time": _FOREVER_S}
         request |= {"standby": True, "visited": True}
         source, hearing = self._begun_zygote(spec), BoxHearing(self._layers.late(), wired=spec.root.tripwires)
-        visit = self._visit(request, (), source, self._begun_link())
+        link = self._begun_link()
+        visit = self._visit(request, (), source, link)
         hearing.begin(visit)
         self._closing.add(hearing.finish)
         self._closing.add(visit.release)
         visit.await_ready()
         self._watch = _watch(self._layers.stamp, spec, spec.shown_paths(), lambda: visit.signal(_SIGKILL))
-        self._supervisor = BoxSupervisor(visit=visit, spec=spec, source=source, hearing=hearing)
+        self._supervisor = BoxSupervisor(visit=visit, spec=spec, source=source, hearing=hearing, link=link)
 
     def ended(self) -> bool:
         if self._supervisor is None or self._watch is None:
@@ -280,20 +281,19 @@ class StrictBox:
         return self._supervisor.visit.source()
 
     def egress(self) -> EgressLink | None:
-        """What ties the living box to the gateway; None: its network is empty, or the host's."""
-        return getattr(self._supervisor.visit, "link", None) if self._supervisor is not None else None
+        return self._supervisor.link if self._supervisor is not None else None
 
     def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> VisitToBox:
         """A job in the living box, which is held to these limits beside the policy's."""
-        entered: list[Step] = [("chdir", showing.inside(self.policy, job.cwd))] if job.cwd else []
+        entered: Steps = [("chdir", showing.inside(self.policy, job.cwd))] if job.cwd else []
         return self._enter([*entered, *self._last(job)], streams, limits, self._layers.checkpoint())
 
-    def start_steps(self, steps: list[Step], streams: tuple[int, ...]) -> VisitToBox:
+    def start_steps(self, steps: Steps, streams: tuple[int, ...]) -> VisitToBox:
         """A visit to the living box that is nobody's result."""
         return self._enter(steps, streams, {}, None)
 
     def _enter(
-        self, steps: list[Step], streams: tuple[int, ...], limits: Mapping[str, float], since: str | None
+        self, steps: Steps, streams: tuple[int, ...], limits: Mapping[str, float], since: str | None
     ) -> VisitToBox:
         from ringfence.backends.living.visit import VisitToBox
 

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Unpack
 
-    from ringfence.backends.contract import LivingBox, Visit
+    from ringfence.backends.contract import LivingBox, Steps, Visit
     from ringfence.backends.process_images import Confinement, RestoredTree
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.engine.box_network import BoxNetwork
     from ringfence.engine.keywords import Beside
     from ringfence.monitor.source import Source
+    from ringfence.transport.request import Step
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 MAX_FILE_BYTES = 64 * 2**20
@@ -86,7 +87,7 @@ class Box:
         self._running: list[Handle] = []
         self._occupancy = Occupancy("box")
         self._restored: list[RestoredTree] = []
-        self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
+        self._box: LivingBox = backend.open(policy)
         try:
             if transaction is not None:
                 with turn or threading.Lock():
@@ -111,8 +112,7 @@ class Box:
     @property
     def network(self) -> BoxNetwork:
         """Who it may reach, and how to change that; UsageError if its policy has no network list."""
-        find = getattr(self._box, "egress", None)  # no level but strict has a gateway
-        egress = find() if find is not None else None
+        egress = self._box.egress()
         if egress is None:
             raise UsageError(f"this box has no network list but network {self.policy.network_rule}",
                              hint="open it with a policy that lists whom it may reach")  # fmt: skip
@@ -151,7 +151,7 @@ class Box:
     @property
     def counts_operations(self) -> bool:
         """Whether ``start`` can limit the ``operations`` of a visit."""
-        return "operations" in getattr(self._box, "limits_of_a_visit", ())  # levels made by others count none
+        return "operations" in self._box.limits_of_a_visit
 
     def start(
         self,
@@ -247,7 +247,7 @@ class Box:
         for name, content in job.files.items():
             self._put(Job(argv=("put", name), stdin=content or None), occupant)
 
-    def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy, occupant: Occupant) -> Outcome:
+    def _transfer(self, step: Step, job: Job, policy: SandboxPolicy, occupant: Occupant) -> Outcome:
         steps, listeners = _Steps(self._box, [step]), Listeners(attach=occupant.attach)
         return supervise(steps, job, policy, partial=self._partial, listeners=listeners)
 
@@ -291,9 +291,7 @@ class Box:
         """
         if self._owner != os.getpid():
             return
-        tell = getattr(self._box, "begin_closing", None)  # no level but strict records what is tried
-        if tell is not None:
-            tell()
+        self._box.begin_closing()
         left = self._occupancy.close(self._end_restored, self._remove)
         if left:
             raise SandboxError(left)
@@ -358,7 +356,7 @@ class _Limited:
 class _Steps:
     """Starts one visit that is not a program."""
 
-    def __init__(self, box: LivingBox, steps: list[tuple[object, ...]]) -> None:
+    def __init__(self, box: LivingBox, steps: Steps) -> None:
         self._box = box
         self._steps = steps
         self.enforced, self.traits = box.enforced, box.traits

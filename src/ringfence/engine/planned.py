@@ -51,11 +51,12 @@ def planned(policy: SandboxPolicy, command: tuple[str, ...] = ("COMMAND",)) -> l
     refuse(backend, policy)
     box = backend.open(policy)
     try:
-        if not hasattr(box, "planned"):
-            raise UsageError(f"isolation {policy.isolation} has no plan that can be shown", hint="--isolation strict")
-        root_spec, request = box.planned(Job(argv=command))
+        shown = box.planned(Job(argv=command))
     finally:
         close_whole(box)
+    if shown is None:
+        raise UsageError(f"isolation {policy.isolation} has no plan that can be shown", hint="--isolation strict")
+    root_spec, request = shown
     rows = [_in_python("zygote", step) for step in root.template(root_spec)]
     rows += [_in_python("leader", step) for step in request["prepare"]]
     return [*rows, _clone(request), *_of_sandbox(request["plan"]), _watched(request)]

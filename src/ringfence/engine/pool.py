@@ -353,7 +353,7 @@ def _refuse_function(job: object, instead: str) -> None:
 
 def _opened(backend: Backend, policy: SandboxPolicy, python: PythonJobs) -> StandbyBox:
     """A new sandbox that stands by."""
-    box: StandbyBox = backend.open(policy)  # type: ignore[assignment]
+    box = backend.open(policy)
     try:
         box.prewarm(python)
     except BaseException:

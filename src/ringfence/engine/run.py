@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Never
 
-    from ringfence.backends.contract import Backend, Box
+    from ringfence.backends.contract import Backend, JobBox
     from ringfence.checkpoint.transaction import Transaction
 
 # By name, so that a level is loaded only when it is used.
@@ -94,7 +94,7 @@ def run(
     return replace(outcome, reason=f"{outcome.reason}; {left}", left_behind=left) if left else outcome
 
 
-def close_whole(box: Box) -> str:
+def close_whole(box: JobBox) -> str:
     """Close it and say what could not be removed. Ctrl-C in the middle, or another exception of a signal handler, is
     raised when nothing is left."""
     try:
@@ -104,7 +104,7 @@ def close_whole(box: Box) -> str:
         raise
 
 
-def _committed(box: Box, outcome: Outcome, folder: str) -> Outcome:
+def _committed(box: JobBox, outcome: Outcome, folder: str) -> Outcome:
     """Commit; if that fails, e.g. because another process changed the same files, keep the changes if possible."""
     try:
         box.commit()
@@ -116,7 +116,7 @@ def _committed(box: Box, outcome: Outcome, folder: str) -> Outcome:
     return replace(outcome, committed=True)
 
 
-def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:
+def _kept(box: JobBox, outcome: Outcome, folder: str) -> Outcome:
     """A job may leave more than can be kept; that is reported, and its outcome is not lost."""
     try:
         return replace(outcome, transaction=folder) if box.keep(folder) else outcome

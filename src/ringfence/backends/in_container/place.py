@@ -25,6 +25,7 @@ from ringfence.monitor.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.backends.contract import Steps
     from ringfence.backends.egress_link import EgressLink
     from ringfence.backends.in_container.working_copies import WorkingCopies
 
@@ -103,9 +104,10 @@ class Place:
             os.close(given)
             os.close(said)
 
-    def transfer(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> PlaceVisit:
+    def transfer(self, steps: Steps, streams: tuple[int, ...]) -> PlaceVisit:
         """A visit that is not a program: a file that is put or got."""
-        ((kind, name, *most),) = steps
+        ((kind, *named),) = steps
+        name, *most = named
         what = {"put file": visits.PUT, "get file": visits.GET}[str(kind)]
         most_bytes = most[0] if most and isinstance(most[0], int) else 0
         order = visits.Order(argv=(str(name),), environment={}, folder=self.folder, what=what, most_bytes=most_bytes)

@@ -23,6 +23,7 @@ from ringfence.transport import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.backends.egress_link import EgressLink
     from ringfence.monitor.source import Source
     from ringfence.transport.request import VisitRequest
 
@@ -201,6 +202,8 @@ class BoxSupervisor:
     spec: Spec
     source: ZygoteSource
     hearing: BoxHearing
+    link: EgressLink | None
+    """To the gateway; None: its network is empty, or the host's."""
 
 
 def _final_report(sources: tuple[int, ...], receive: Callable[[], Report | None], patience_s: float) -> Report | None:

@@ -11,7 +11,7 @@ import sys
 from _collections_abc import Callable, Mapping
 
 from ringfence.backends.closing import Closing
-from ringfence.backends.facts import Traits
+from ringfence.backends.facts import PlainBox, Traits
 from ringfence.backends.on_windows.scratch import WindowsScratch
 from ringfence.backends.on_windows.visit import JobVisit, measured
 from ringfence.backends.scratch import place_on
@@ -38,11 +38,16 @@ from ringfence.windows.job_limits import job_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from ringfence.backends.contract import Steps
+    from ringfence.backends.facts import PythonJobs
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.monitor.source import Source
 
 _ENOENT = 2
 _TRANSFER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "transfer.py")
+_NO_STANDBY = "there are no standing-by interpreters on Windows"
 _ELSEWHERE = "run on Linux, under isolation strict"
 NOT_HERE = {
     "file_size": "a limit for the size of files: Windows has none",
@@ -138,10 +143,8 @@ class WindowsUnsafeBackend:
         return WindowsBox(policy, entries(policy.requested(), PLAIN, self.lacks(policy)), traits=self.traits)
 
 
-class WindowsBox:
+class WindowsBox(PlainBox):
     """A box that is a directory and a policy; each visit has a job object of its own."""
-
-    network_limits: dict[str, float]
 
     def __init__(
         self, policy: SandboxPolicy, enforced: Mapping[str, Enforcement], traits: Traits = WindowsBackend.traits
@@ -149,7 +152,7 @@ class WindowsBox:
         self.policy = policy
         self.traits = traits
         self.enforced: Mapping[str, Enforcement] = enforced
-        self.network_limits = {}
+        self.network_limits: dict[str, float] = {}
         self._low = "writable_paths" in enforced and Mechanism.LOW_INTEGRITY in enforced["writable_paths"].by
         self._scratch = WindowsScratch(low=self._low)
         self._closing = Closing()
@@ -173,12 +176,6 @@ class WindowsBox:
     def ended(self) -> bool:
         return False
 
-    def confinement(self) -> None:
-        """Nothing in which running processes could be restored."""
-
-    def egress(self) -> None:
-        """No network list is held here."""
-
     def source(self) -> Source:
         from ringfence.monitor.source import Source
 
@@ -188,9 +185,10 @@ class WindowsBox:
         for visit in self._visits:
             visit.signal(9)
 
-    def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> JobVisit:
+    def start_steps(self, steps: Steps, streams: tuple[int, ...]) -> JobVisit:
         """A program of ours, as a job of the box: it reaches what a job reaches."""
-        ((kind, name, *most),) = steps
+        ((kind, *named),) = steps
+        name, *most = named
         path = str(name)
         if paths.kind(path) == "relative":
             why = next(filter(None, map(paths.problem, path.replace("/", "\\").split("\\"))), "")
@@ -205,7 +203,7 @@ class WindowsBox:
             raise UnavailableError("a job has no terminal of its own on Windows", missing=("a terminal",),
                                    hint="redirect its input or output")  # fmt: skip
         if job.python:
-            raise UnavailableError("there are no standing-by interpreters on Windows", missing=("fork",))
+            raise UnavailableError(_NO_STANDBY, missing=("fork",))
         job, folder = self._placed(job)
         environment = self._scratch.environment(self.policy, job)
         search = next((value for name, value in environment.items() if name.upper() == "PATH"), "")
@@ -218,6 +216,15 @@ class WindowsBox:
         visit = JobVisit(command, streams, limits, self._watched(), low=self._low)
         self._visits = (*(known for known in self._visits if known.filenos()), visit)
         return visit
+
+    def prewarm(self, python: PythonJobs) -> NoReturn:
+        raise UnavailableError(_NO_STANDBY, missing=("fork",))
+
+    def is_ready(self) -> bool:
+        return False
+
+    def let_go(self) -> None:
+        return
 
     def _numbers(self) -> dict[str, float]:
         """What is in force of what was asked."""
