@@ -57,7 +57,7 @@ class ContainerBackend:
 
     level = IsolationLevel.CONTAINER
     traits = Traits(
-        files_apart=True, python="python3",
+        files_apart=True, network_apart=True, by_engine=True, python="python3",
         untold=("nofile", "file_size", "disk"), most_standing=MOST_CONTAINERS,
     )  # fmt: skip
 

@@ -24,6 +24,10 @@ class Traits:
     """Its promises can be tested; False: for comparisons only."""
     files_apart: bool = False
     """A job has only those of the host's files that are shown to it."""
+    network_apart: bool = False
+    """Without the host's network a job has a loopback of its own."""
+    by_engine: bool = False
+    """A container engine makes its sandboxes."""
     has_layer: bool = False
     """What a job changes in its workspace is kept aside, to be carried over or dropped."""
     python: str = ""

@@ -56,7 +56,7 @@ class StrictBackend:
     """Runs the job in a root of its own."""
 
     level = IsolationLevel.STRICT
-    traits = Traits(files_apart=True, has_layer=True)
+    traits = Traits(files_apart=True, network_apart=True, has_layer=True)
 
     def __init__(self) -> None:
         self._drafts = Drafts()

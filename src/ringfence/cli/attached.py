@@ -7,11 +7,11 @@ import sys
 from _collections_abc import Iterable, Sequence
 from types import SimpleNamespace
 
-from ringfence.engine.run import backend_for, run, transaction_kind
+from ringfence.engine.run import backend_for, isolating_levels, run, traits_of, transaction_kind
 from ringfence.errors import SetupError, UnavailableError, UsageError
 from ringfence.model.events import EventKind
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel, is_weaker
+from ringfence.model.limits import is_weaker
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.paths import quoted
 from ringfence.model.policy import SandboxPolicy
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.cli.bundling import Bundling
     from ringfence.cli.usage_recording import Recording
+    from ringfence.model.limits import IsolationLevel
 
 MOST_REFUSED = 20
 """How many destinations are listed one by one."""
@@ -31,7 +32,7 @@ _NAME_SERVICE = ("127.0.0.1:53", "[0000:0000:0000:0000:0000:0000:0000:0001]:53")
 """The name server that a program asks where none is configured."""
 CLOSED_PIPE = 141
 """The exit code if nobody reads the output any more: that of a program that SIGPIPE ends."""
-LESS = "or, with less protection, where it can read and write what you can: --isolation process"
+LESS = "or, with less protection, where it can read and write what you can: --isolation {}"
 
 
 def need_layer(policy: SandboxPolicy, flag: str) -> None:
@@ -73,8 +74,9 @@ def run_attached(
             recording.finish(outcome, quiet=arguments.quiet)
         return evidence.finish(outcome) if evidence else outcome
     except UnavailableError as error:
-        if is_weaker(IsolationLevel.PROCESS, policy.isolation) and _holds_less(policy):
-            error.fixes = (*(error.fixes or (error.hint,)), LESS)
+        weaker = _weaker_levels(policy)
+        if weaker:
+            error.fixes = (*(error.fixes or (error.hint,)), *map(LESS.format, weaker))
         raise
     except SetupError as error:
         error.exit_code = _exec_code(error)  # type: ignore[attr-defined]
@@ -84,11 +86,12 @@ def run_attached(
             recording.close()
 
 
-def _holds_less(policy: SandboxPolicy) -> bool:
-    """Whether the level process would hold the whole policy. A job there has the host's root, never an image's."""
-    if policy.image or policy.root:
-        return False
-    return not backend_for(IsolationLevel.PROCESS).lacks(replace(policy, isolation=IsolationLevel.PROCESS))
+def _weaker_levels(policy: SandboxPolicy) -> list[IsolationLevel]:
+    """Where jobs have the host's files, never an image's, and this host could hold the whole policy."""
+    shared = [level for level in isolating_levels()
+              if is_weaker(level, policy.isolation) and not traits_of(level).files_apart]  # fmt: skip
+    return [level for level in shared if not policy.image and not policy.root
+            and not backend_for(level).lacks(replace(policy, isolation=level))]  # fmt: skip
 
 
 def _recording(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> Recording:

@@ -21,7 +21,6 @@ Install). docs/how-to/jupyter.md
 """
 _SESSION = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
 """Unless a policy file says otherwise: a notebook stays open for a long time."""
-_HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +70,10 @@ def _kernel(arguments: argparse.Namespace) -> int:
 
 
 def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
+    from ringfence.engine.run import traits_of
+
     policy = policy_from(arguments, IsolationLevel.STRICT)
-    if policy.isolation in _HOST_LEVELS or policy.network_rule == HOST_NETWORK:
+    if not traits_of(policy.isolation).network_apart or policy.network_rule == HOST_NETWORK:
         raise UsageError("a kernel needs a loopback of its own: Jupyter's ports are open in the sandbox and outside",
                          hint="use isolation strict, and not the host's network")  # fmt: skip
     if arguments.policy:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 
-from ringfence.model.limits import IsolationLevel, parse_size
+from ringfence.engine.run import isolating_levels, traits_of
+from ringfence.model.limits import parse_size
 from ringfence.model.system_text import is_system_text
 
 LEAST_MEMORY, LARGEST = 6 << 20, 1 << 62
@@ -19,7 +20,6 @@ _RUNTIME = re.compile(r"[A-Za-z0-9._-]{0,64}")
 _MODE = re.compile(r"mode=[0-7]{3,4}|(uid|gid)=\d{1,9}")
 _OPTIONS = frozenset({"rw", "noexec", "exec", "nosuid", "nodev", "noatime"})
 _KERNELS = ("/proc", "/sys", "/dev", "/input", "/output")
-_LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)
 _NETWORKS = ("none", "bridge")
 _ENGINES = ("unix://", "tcp://", "ssh://", "http+unix://")
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -154,8 +154,9 @@ def profile(value: object) -> object:
 
 
 def level(value: object) -> object:
-    if value not in _LEVELS:
-        raise ValueError(f"{value!r} is not one of {', '.join(_LEVELS)}")
+    ours = [level for level in isolating_levels() if not traits_of(level).by_engine]
+    if value not in ours:
+        raise ValueError(f"{value!r} is not one of {', '.join(ours)}")
     return str(value)
 
 

@@ -10,7 +10,7 @@ from ringfence.docker_sandbox.config import DockerConfig
 from ringfence.docker_sandbox.conversation import HEAD_BYTES, Data, Overflow, Reply, read_reply, request
 from ringfence.docker_sandbox.recipe import runner_argv
 from ringfence.docker_sandbox.strategy_runner import READY
-from ringfence.engine.run import run
+from ringfence.engine.run import run, traits_of
 from ringfence.errors import UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel, SyscallProfile
@@ -42,7 +42,7 @@ def policy_of(config: DockerConfig, timeout_s: int) -> SandboxPolicy:
         output_bytes=config.bytes_of("result_limit") + 2 * HEAD_BYTES, network=NO_NETWORK,
         syscall_profile=SyscallProfile.TIGHT,
     )  # fmt: skip
-    if policy.isolation is IsolationLevel.PROCESS:
+    if not traits_of(policy.isolation).files_apart:
         return policy.with_changes(readable_paths=(os.path.realpath(sys.base_prefix),))
     written = sum(map(config.bytes_of, ("tmpfs_size", "data_limit", "result_limit")))
     return policy.with_changes(disk_bytes=written)

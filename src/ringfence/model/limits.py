@@ -34,6 +34,8 @@ def is_weaker(level: IsolationLevel, other: IsolationLevel) -> bool:
     return levels.index(level) < levels.index(other)
 
 
+HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
+"""Their jobs see the host's files as the caller does; every stronger level shows fewer. Doors ask ``traits_of``."""
 NOT_LEVELS = {
     "vm": "there is no level that starts a machine; start ringfence with isolation strict inside a virtual machine",
     "docker": "the level is called container",

@@ -11,7 +11,7 @@ from _collections_abc import Callable, Mapping
 
 from ringfence.errors import PolicyError
 from ringfence.model import host_text
-from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, SyscallProfile, disk_rule, is_weaker
+from ringfence.model.limits import HOST_LEVELS, LIMITS, OutputOverflow, SyscallProfile, disk_rule, is_weaker
 from ringfence.model.network_list import UNNAMED
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, PATH_FIELDS, SandboxPolicy
 from ringfence.model.system_text import cut
@@ -20,8 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.model.network_rule import NetworkRule
 
-_HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
-"""Their jobs see the host's files as the operator does; every stronger level shows fewer."""
 _SETTLED = "can be set by the operator only, and stays as it is"
 
 
@@ -107,7 +105,7 @@ def _paths(name: str, *sources: str) -> Rule:
     """The same for paths. A job on the host's own root is behind walls only if its policy names some."""
 
     def rule(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
-        if asked.isolation in _HOST_LEVELS and _names_paths(policy) and not _names_paths(asked):
+        if asked.isolation in HOST_LEVELS and _names_paths(policy) and not _names_paths(asked):
             return f"without any path {asked.isolation} closes none; leave one, or ask for isolation strict"
         return _of(name, *sources)(policy, asked)
 
@@ -129,7 +127,7 @@ def _isolation(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
     if is_weaker(asked.isolation, policy.isolation):
         return f"{asked.isolation} is weaker than {policy.isolation}"
     # A job does not see less at one of these levels than at the other, but something else.
-    return "" if policy.isolation in _HOST_LEVELS and not asked.image and not asked.root else _SETTLED
+    return "" if policy.isolation in HOST_LEVELS and not asked.image and not asked.root else _SETTLED
 
 
 def _network(policy: SandboxPolicy, asked: SandboxPolicy) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
+from ringfence.engine.run import traits_of
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.limits import IsolationLevel, parse_duration, parse_size
 from ringfence.model.policy import HOST_NETWORK, SandboxPolicy
@@ -28,7 +29,6 @@ _PLAIN = (":80", ":443")
 """Ports that ``Host`` leaves out: those of HTTP, and of HTTPS before a proxy."""
 _THIS_HOST = ("0.0.0.0", "::")
 """Who connects to these reaches loopback."""
-_HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 
 
 @record
@@ -123,7 +123,7 @@ class Settings:
             raise UsageError(f"{self.host}: without tokens anybody who reaches this address could run programs here",
                              hint="make tokens: ringfence serve --new-token NAME --tokens FILE")  # fmt: skip
         for name, each in self.policies.items():
-            partly = each.policy.allow_partial and each.policy.isolation in _HOST_LEVELS
+            partly = each.policy.allow_partial and not traits_of(each.policy.isolation).network_apart
             if each.policy.network_rule == HOST_NETWORK or partly:
                 raise UsageError(
                     f"policies.{name}: with the host's network a program in the sandbox reaches this service, which "
