@@ -24,6 +24,7 @@ from ringfence.monitor.source import Source
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.egress_link import EgressLink
+    from ringfence.transport.report import Note
 
 _PIECE = 1 << 16
 _LOOK_MS, _ASK_S = 25, 0.5
@@ -84,7 +85,7 @@ class ContainerVisit:
     def receive(self) -> Report | None:
         return self._report
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         return []
 
     def signal(self, number: int) -> None:
@@ -220,7 +221,7 @@ class ListedVisit(ContainerVisit):
         self.link.read()
         return self.link.ended_with(super().receive())
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         return self.link.take()
 
     def source(self) -> Source:

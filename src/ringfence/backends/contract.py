@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.model.network_rule import NetworkRule
     from ringfence.sandbox.root import RootSpec
+    from ringfence.transport.report import Note
     from ringfence.transport.request import Step, VisitRequest
 
 Steps: TypeAlias = "list[Step]"
@@ -100,7 +101,7 @@ class Visit(Protocol):
         """Calls of the read and the write family, once it has ended; -1: nobody has counted them."""
         ...
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         """Attempts on forbidden things that were recorded since the last time; what they say is untrusted."""
         ...
 

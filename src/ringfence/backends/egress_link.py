@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.backends.leader_sources import LeaderSource
     from ringfence.kernel.cgroup.group import Cgroup
     from ringfence.monitor.source import Source
+    from ringfence.transport.report import Note
     from ringfence.transport.request import EgressEvent, StandbyRequest, VisitRequest
 
 _SETTLE_S, _LOOK_S = 0.2, 0.002
@@ -42,7 +43,7 @@ class EgressLink:
         self.rules = rules
         self._limits = dict(limits)
         self._lock = RLock()
-        self._events: list[dict[str, object]] = []
+        self._events: list[Note] = []
         self._calls = CallsSeen(rules)
         self.heard_s = math.inf
         """Up to when the recorder has reported everything; inf: there is none, or nothing more to come."""
@@ -113,12 +114,12 @@ class EgressLink:
         self._events.append({"decision": "ended", "protocol": "", "name": "", "address": "", "port": 0, "rule": "",
                              "reason": reason, "missed": missed, "time_s": time.time()})  # fmt: skip
 
-    def note(self, attempts: list[dict[str, object]]) -> None:
+    def note(self, attempts: list[Note]) -> None:
         """Hear what the recorder saw: it knows which process asked."""
         with self._lock:
             self._calls.note(attempts)
 
-    def take(self) -> list[dict[str, object]]:
+    def take(self) -> list[Note]:
         """Return the events since the last time, each with the process that it is about."""
         with self._lock:
             taken, self._events = self._events, []
@@ -245,12 +246,12 @@ class EgressVisit(GroupVisit):
         self.link.read()
         return self.link.ended_with(super().receive())
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         own = super().take_notes()
         self.link.note(own)
         return [*own, *self.link.take()]
 
-    def hear(self, attempts: list[dict[str, object]]) -> None:
+    def hear(self, attempts: list[Note]) -> None:
         self.link.note(attempts)
 
     def waits(self, forgiven: str = "") -> bool:

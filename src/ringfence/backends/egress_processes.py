@@ -14,6 +14,7 @@ from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT, PROXY_ADDRESS, PRO
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.model.network_rule import NetworkRule
+    from ringfence.transport.report import Note
 
 _KEPT = 512
 _CALLS = ("connect", "sendto")
@@ -28,7 +29,7 @@ class CallsSeen:
         """Made for the first decision: most sandboxes ask for nothing."""
         self._seen: deque[tuple[float, str, str]] = deque(maxlen=_KEPT)
         """When, where to, and who: (seconds, address and port, text)."""
-        self._waiting: list[dict[str, object]] = []
+        self._waiting: list[Note] = []
         """Decisions whose call is not reported yet."""
 
     def change(self, rules: tuple[NetworkRule, ...]) -> None:
@@ -45,7 +46,7 @@ class CallsSeen:
         is_listed = any(rule.host == name for rule in self._rules if not rule.is_address and not rule.is_wildcard)
         return self._addresses().address_of(name) if is_listed else None
 
-    def note(self, attempts: list[dict[str, object]]) -> None:
+    def note(self, attempts: list[Note]) -> None:
         """Keep what the recorder told."""
         for attempt in attempts:
             wall_ns, path = str(attempt.get("wall_ns", "")), attempt.get("path")
@@ -53,7 +54,7 @@ class CallsSeen:
                 who = f"{attempt.get('comm')} (pid {attempt.get('pid')})" if attempt.get("pid") else ""
                 self._seen.append((int(wall_ns) / 1e9, path, who))
 
-    def named(self, events: list[dict[str, object]], heard_s: float) -> list[dict[str, object]]:
+    def named(self, events: list[Note], heard_s: float) -> list[Note]:
         """Return the events, each with its process. One that can't be named waits for the next call of this, once: on a
         busy machine the recorder reports a call after the gateway has reported its decision.
 
@@ -68,7 +69,7 @@ class CallsSeen:
                 told.append(row)
         return told
 
-    def _named(self, event: dict[str, object]) -> dict[str, object]:
+    def _named(self, event: Note) -> Note:
         return {**event, "process": event.get("process") or self.process_of(event)}
 
     def process_of(self, event: Mapping[str, object]) -> str:

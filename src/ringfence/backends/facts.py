@@ -49,7 +49,7 @@ class PlainBox:
     def confinement(self) -> None:
         return
 
-    def hear_restored(self, revived: RestoredTree) -> None:
+    def hear_restored(self, tree: RestoredTree) -> None:
         return
 
     def begin_closing(self) -> None:

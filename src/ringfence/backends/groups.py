@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.kernel.cgroup.group import Cgroup, CgroupLimits
     from ringfence.kernel.cgroup.usage import CgroupEvents
     from ringfence.monitor.source import Source
+    from ringfence.transport.report import Note
     from ringfence.transport.request import GroupPaths, StandbyRequest, VisitRequest
 
 
@@ -150,7 +151,7 @@ class GroupVisit(LeaderClient):
             return summed_bytes
         return _most_memory(self._cgroup, self._cgroup.peaks()[0], summed_bytes, is_shared=True)
 
-    def hear(self, attempts: list[dict[str, object]]) -> None:
+    def hear(self, attempts: list[Note]) -> None:
         """What the recorder of a visit to this box told."""
 
     def network(self, *, settled: bool = False) -> tuple[int, str]:

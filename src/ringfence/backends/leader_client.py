@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.backends.leader_sources import LeaderSource
     from ringfence.checkpoint.late import Late
     from ringfence.monitor.source import Source
+    from ringfence.transport.report import Note
     from ringfence.transport.request import ClearRequest, Order, StandbyRequest, VisitRequest
 
 
@@ -80,8 +81,8 @@ class LeaderClient:
         signal handler may run in this thread meanwhile, so the lock must let it in."""
         self._identity = 0
         self._report: Report | None = None
-        self._notes: list[dict[str, object]] = []
-        self._pages: list[dict[str, object]] = []
+        self._notes: list[Note] = []
+        self._pages: list[Note] = []
         """What the recorder said of itself that is in no report."""
         self._pages_heard = 0
         self.is_over = self.has_left = False
@@ -239,7 +240,7 @@ class LeaderClient:
         """Whether it has reported its end."""
         return self._report is not None
 
-    def take_pages(self) -> list[dict[str, object]]:
+    def take_pages(self) -> list[Note]:
         """What the recorder has said of itself since the last time, except for what is in the report."""
         taken, self._pages = self._pages, []
         return taken
@@ -277,7 +278,7 @@ class LeaderClient:
         self._notes += (dict(note) for each in late for note in each.notes)
         return replace(report, recorder=with_late(report.recorder, (), late))
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         taken, self._notes = self._notes, []
         return taken
 

@@ -13,21 +13,27 @@ from _collections_abc import Mapping
 from ringfence.backends.facts import Report
 from ringfence.transport import wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.report import EndedFrame
 
-def report_of(fields: dict[str, int], recorder: Mapping[str, object]) -> Report:
-    """The end as a leader reports it; Garbled if no leader can have written this."""
-    status = fields.pop("wait_status")
-    cause = fields.pop("cause")
-    if not 0 <= cause < len(wire.CAUSES):
-        raise wire.Garbled(f"cause {cause}")
+
+def report_of(told: EndedFrame, recorder: Mapping[str, object]) -> Report:
+    """The end as a leader reports it."""
+    status = told["wait_status"]
     exited = status >= 0 and os.WIFEXITED(status)
     return Report(
         exit_code=os.WEXITSTATUS(status) if exited else None,
         signal=None if exited else os.WTERMSIG(status) if status >= 0 else 9,
-        cause=wire.CAUSES[cause],
-        recorder=recorder,
-        **fields,  # type: ignore[arg-type]
-    )
+        cause=wire.CAUSES[told["cause"]], measured=told["measured"], recorder=recorder, wall_ns=told["wall_ns"],
+        cpu_user_us=told["cpu_user_us"], cpu_system_us=told["cpu_system_us"], processes=told["processes"],
+        peak_memory_bytes=told["peak_memory_bytes"], written_bytes=told["written_bytes"],
+        voluntary_switches=told["voluntary_switches"], involuntary_switches=told["involuntary_switches"],
+        oom_kills=told["oom_kills"], survivors=told["survivors"], largest_bytes=told["largest_bytes"],
+        written_chars=told["written_chars"], refused_bytes=told["refused_bytes"],
+        exit_memory_bytes=told["exit_memory_bytes"], exit_address_bytes=told["exit_address_bytes"],
+        exit_descriptors=told["exit_descriptors"], exit_slots=told["exit_slots"], operations=told["operations"],
+    )  # fmt: skip
 
 
 EXEC_HINTS = {

@@ -17,6 +17,10 @@ from ringfence.kernel.proc import first_files
 from ringfence.model.record import record
 from ringfence.transport.plain_json import dumps
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.report import NotedFrame
+
 HIDDEN, PROCESS, REFUSED, OUTWARD, NOTED = "hidden", "process", "refused", "outward", "noted"
 """What an attempt aims at: a hidden path, what is pid 1's own, a call that is refused, an address that is not the
 sandbox's own, or something else that goes on and is worth knowing."""
@@ -94,10 +98,10 @@ class Attempt:
     def key(self) -> Key:
         return (self.operation, self.path, self.writes)
 
-    def as_record(self) -> dict[str, object]:
+    def as_record(self) -> NotedFrame:
         """Plain values that any encoder takes; nanoseconds as text, since JSON readers round them. As JSON it is
         smaller than PIPE_BUF, whatever the guest chose."""
-        told = {
+        told: NotedFrame = {
             "aim": self.aim,
             "time_ns": str(self.time_ns),
             "wall_ns": str(self.wall_ns),
@@ -113,7 +117,9 @@ class Attempt:
             "path": _fit(self.path, _PATH_BYTES),
             "errno": self.errno,
         }
-        return told | {"visit": self.visit} if self.visit else told
+        if self.visit:
+            told["visit"] = self.visit
+        return told
 
 
 @record
@@ -232,7 +238,7 @@ class Recorder:
     def __init__(
         self,
         *,
-        write: Callable[[Mapping[str, object]], None] | None = None,
+        write: Callable[[NotedFrame], None] | None = None,
         budgets: Mapping[str, Budget] = BUDGETS,
     ) -> None:
         self.caveat = ""
@@ -313,7 +319,7 @@ class Recorder:
         if self._write is None:
             return
         try:
-            self._write(MappingProxyType(attempt.as_record()))
+            self._write(attempt.as_record())
         except (OSError, ValueError) as error:  # ValueError: the file was closed
             self._unwritten += 1
             self._note(f"a record could not be written: {error}")

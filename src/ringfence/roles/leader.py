@@ -18,7 +18,7 @@ import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see
 import os
 import sys
 import time
-from _collections_abc import Callable, Mapping, Sequence
+from _collections_abc import Callable, Sequence
 
 from ringfence.roles import job_start
 from ringfence.roles.job_tree import JobTree, become_leader
@@ -34,7 +34,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.kernel.seccomp.witness import Witness
     from ringfence.roles.sandbox_end import SandboxEnd
-    from ringfence.transport.request import EndedFrame, VisitRequest
+    from ringfence.transport.report import EndedFrame, NotedFrame
+    from ringfence.transport.request import VisitRequest
 
 
 STARTS, RUNS_JOB, ENDS, OVER = range(4)
@@ -219,7 +220,7 @@ class Leader:
         """Operations of children that the root process has waited for; None: that is this process, which can tell."""
         return None
 
-    def _note_attempt(self, attempt: Mapping[str, object]) -> None:
+    def _note_attempt(self, attempt: NotedFrame) -> None:
         """Tell the caller, now or when it reads: the limits must be held meanwhile."""
         self.outbox.put(wire.frame(wire.NOTED, dumps(attempt).encode()))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import marshal
 import os
 import time
-from _collections_abc import Callable, Mapping
+from _collections_abc import Callable
 
 from ringfence.kernel.proc import processes
 from ringfence.kernel.recorder import Recorder, as_rows
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from ringfence.kernel.seccomp.rules import Profile
     from ringfence.kernel.tripwire.serve import Tripwire
     from ringfence.roles.loop import Descriptors
+    from ringfence.transport.report import NotedFrame
     from ringfence.transport.request import VisitRequest
 
+    Tell = Callable[[NotedFrame], None]
+
 PID_1 = 1
-Tell = Callable[[Mapping[str, object]], None]
 
 
 class SandboxEnd:

@@ -1,8 +1,9 @@
 """Every message between processes of ours, with each key and its meaning, declared once.
 
 At run time they are plain dictionaries, lists and tuples that marshal can write: this module has no code, and is
-imported for its types alone. Frames of fixed layout, which come back from a process that the job may have tampered
-with, are in ``transport/wire.py``; descriptors in ``transport/passing.py``.
+imported for its types alone. What comes back from a process that the job may have tampered with is in
+``transport/report.py``, the bytes of all of it in ``transport/wire.py``, descriptors in ``transport/passing.py``. What
+a warden and its makers tell each other has a fixed layout, which C reads too: ``roles/warden/order.py``.
 """
 
 from __future__ import annotations
@@ -195,59 +196,6 @@ if TYPE_CHECKING:
         """Of a call: the packed function."""
         packed: NotRequired[bytes]
         """Of a call: its packed arguments."""
-
-    class EndedFrame(TypedDict):
-        """The body of ``wire.ENDED``: the facts of an end, whole numbers in the order of ``wire.REPORT_FIELDS``."""
-
-        wait_status: int
-        """As wait(2) has it; -1: unknown."""
-        cause: int
-        """Why the leader ended the tree, as an index of ``wire.CAUSES``."""
-        measured: int
-        """What was measured when the cause was found: bytes, tasks, or milliseconds of processor time."""
-        wall_ns: int
-        cpu_user_us: int
-        cpu_system_us: int
-        peak_memory_bytes: int
-        processes: int
-        """The most tasks at a time."""
-        written_bytes: int
-        voluntary_switches: int
-        involuntary_switches: int
-        oom_kills: int
-        survivors: int
-        """Processes that could not be killed."""
-        largest_bytes: int
-        written_chars: int
-        refused_bytes: int
-        exit_memory_bytes: int
-        exit_address_bytes: int
-        exit_descriptors: int
-        exit_slots: int
-        operations: int
-        """Calls of the read and the write family; -1: nobody has counted them."""
-        """As in ``backends.facts.Report``, as are those before it."""
-
-    class HealthFrame(TypedDict):
-        """The body of ``wire.HEALTH``, as JSON: how sure the recorder is; see ``kernel.recorder.Health``."""
-
-        total: int
-        kept: int
-        summarised: int
-        uncategorised: int
-        unnamed: int
-        lost: int
-        late: int
-        unwritten: int
-        problems: list[str]
-        caveat: str
-        complete: bool
-        forbidden: str
-        """The first call that ended a process; empty: none."""
-        totals: dict[str, int]
-        """Attempts by what they aim at."""
-        summary: list[list[object]]
-        """Rows of ``kernel.recorder.Summary``."""
 
     class DumpRequest(TypedDict):
         """Which processes of a living box are written to images (kernel/criu/dump)."""

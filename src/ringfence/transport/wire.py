@@ -16,12 +16,11 @@ from struct import error as StructError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.transport.report import EndedFrame, HealthFrame, Note
     from ringfence.transport.request import (
         ClearRequest,
         DraftFile,
         DumpRequest,
-        EndedFrame,
-        HealthFrame,
         Order,
         RestoreRequest,
         StandbyRequest,
@@ -263,14 +262,17 @@ def decode_failed(body: bytes) -> tuple[str, int, str]:
     return parts[0], int(parts[1]), parts[2]
 
 
-def decode_ended(body: bytes) -> dict[str, int]:
+def decode_ended(body: bytes) -> EndedFrame:
+    """Garbled if no leader can have written this."""
     try:
-        report = dict(zip(REPORT_FIELDS, _REPORT.unpack(body), strict=True))
+        report: dict[str, int] = dict(zip(REPORT_FIELDS, _REPORT.unpack(body), strict=True))
     except StructError as error:
         raise Garbled(str(error)) from error
     if min(report.values()) < -1 or not -1 <= report["wait_status"] <= 0xFFFF:
         raise Garbled("a report with numbers that nothing can measure")
-    return report
+    if not 0 <= report["cause"] < len(CAUSES):
+        raise Garbled(f"cause {report['cause']}")
+    return report  # type: ignore[return-value]  # a test compares the fields with its keys
 
 
 class Frames:
@@ -293,7 +295,7 @@ class Frames:
         return frames
 
 
-def decode_json(body: bytes) -> dict[str, object]:
+def decode_json(body: bytes) -> Note:
     """A small object of plain values; Garbled for anything else."""
     import json
 

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.egress_link import EgressLink
     from ringfence.backends.in_container.place import Place
+    from ringfence.transport.report import Note
 
 _SIGKILL = 9
 _LOST = "reaper_gone"
@@ -63,7 +64,7 @@ class PlaceVisit:
         link = self._place.link
         return (self._told,) if link is None else link.beside((self._told,))
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         return self._place.link.take() if self._place.link is not None else []
 
     def signal(self, number: int) -> None:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ringfence.backends.groups import GroupVisit
     from ringfence.backends.living.visit import VisitToBox
     from ringfence.backends.process_images import RestoredTree
+    from ringfence.transport.report import Note
 
 _PATIENCE_S = 30.0
 _MOST_KNOWN = 1000
 _UNSAID = "who records what an earlier visit left running did not say what that was"
 _VISIT = "visit"
-Note = dict[str, object]
 
 
 class BoxHearing:

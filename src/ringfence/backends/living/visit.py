@@ -25,6 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.egress_link import EgressLink
     from ringfence.monitor.source import Source
+    from ringfence.transport.report import Note
     from ringfence.transport.request import VisitRequest
 
 _GRACE_S, _OWN_PATIENCE_S, _LOOK_S = 1.0, 10.0, 0.001
@@ -52,11 +53,11 @@ class VisitToBox(LeaderClient):
         self._settled: Report | None = None
         self._late: list[Late] = []
         """What processes of earlier visits tried, which belongs to its result."""
-        self._beside: list[dict[str, object]] = []
+        self._beside: list[Note] = []
         """What the supervisor told of it and nobody has taken yet."""
-        self._wired: list[dict[str, object]] = []
+        self._wired: list[Note] = []
         """Everything that tripwires told of it: its own recorder does not count that."""
-        self._copies: list[dict[str, object]] = []
+        self._copies: list[Note] = []
         """Everything that was told of it, for a caller that asks what it has tried so far."""
         try:
             super().__init__(request | {"in_box": self.number}, (supervisor.visit.post, *streams), supervisor.source)
@@ -145,11 +146,11 @@ class VisitToBox(LeaderClient):
         except SetupError:
             return None
 
-    def take_own_notes(self) -> list[dict[str, object]]:
+    def take_own_notes(self) -> list[Note]:
         """The notes of its own leader alone."""
         return super().take_notes()
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         own = super().take_notes()
         self._take_beside()
         beside, self._beside = self._beside, []
@@ -188,7 +189,7 @@ class VisitToBox(LeaderClient):
             time.sleep(_LOOK_S)
         return self._said_on >= mine or self.is_told or self.has_left
 
-    def take_copies(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    def take_copies(self) -> tuple[list[Note], list[Note]]:
         """Copies of what it has tried since the last call, and of what its recorder said at its end."""
         copies, self._copies = self._copies, []
         return copies, [dict(self._report.recorder)] if self._report is not None else []

@@ -22,6 +22,10 @@ from ringfence.windows.start import Started, reduced_token, started
 from ringfence.windows.system import BAD_EXE_FORMAT, call, close, try_call
 from ringfence.windows.usage import UsageMeter, Used
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.report import Note
+
 _SIGKILL = 9
 _KILLED = 128 + _SIGKILL
 _LOOK_MS = 25
@@ -164,7 +168,7 @@ class JobVisit:
     def receive(self) -> Report | None:
         return self._report
 
-    def take_notes(self) -> list[dict[str, object]]:
+    def take_notes(self) -> list[Note]:
         return []
 
     def signal(self, number: int) -> None:
