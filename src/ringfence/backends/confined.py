@@ -59,8 +59,8 @@ def enforcement(policy: SandboxPolicy, blocked: tuple[str, str], found: Kernel) 
               NAMESPACES: "user mount pid net ipc uts"}  # fmt: skip
     if policy.hidden_paths:
         asked[ABSENCE] = policy.hidden_paths
-    held = {**_MECHANISMS, **walls.mechanisms(found)}
-    return tables.entries(asked, held, lacks(policy, blocked, found), found.landlock_abi)
+    held = tables.of_version({**_MECHANISMS, **walls.mechanisms(found)}, found.landlock_abi)
+    return tables.entries(asked, held, lacks(policy, blocked, found))
 
 
 def open_box(policy: SandboxPolicy, blocked: tuple[str, str], traits: Traits) -> ProcessBox:

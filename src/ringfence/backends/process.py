@@ -8,7 +8,7 @@ jobs are plain child processes is a ``ProcessBox``: of this level, of ``unsafe``
 from __future__ import annotations
 
 import sys
-from _collections_abc import Mapping
+from _collections_abc import Callable, Mapping
 from types import MappingProxyType
 
 from ringfence.backends.closing import Closing
@@ -22,7 +22,7 @@ from ringfence.model.job import Job
 from ringfence.model.lack import NO_EGRESS, Lack
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Changes, Enforcement, Mechanism
-from ringfence.model.policy import NO_NETWORK, SandboxPolicy
+from ringfence.model.policy import NO_NETWORK, PATH_FIELDS, SandboxPolicy
 from ringfence.model.record import replace
 
 if sys.platform == "linux":
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from ringfence.monitor.source import Source
     from ringfence.transport.request import ClearRequest, Step, VisitRequest
 
-_ON_LINUX = sys.platform == "linux"
+    Rows = Callable[[SandboxPolicy], tuple[Mechanisms, tuple[Lack, ...]]]
+    MakeWalls = Callable[[SandboxPolicy], Walls]
+
 _UMASK = 0o022
 _SIGKILL = 9
 # A job of root, or of a user to whom the group was delegated, can leave its group. Wide enough that the group always
@@ -76,34 +78,38 @@ class ProcessBackend:
         return ProcessBox(policy, entries(policy.requested(), PROCESS, lacks), group=make_group(policy))
 
 
-def _wall_rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
-    """What walls enforce of the policy, and what they lack; nothing if the policy asks for no walls."""
-    if not _ON_LINUX:
-        from ringfence.backends.on_macos import walls as seatbelt
-
-        return seatbelt.rows(policy)
-    if not (policy.readable_paths or policy.writable_paths or policy.hidden_paths):
-        return {}, ()
+def _landlock() -> tuple[Rows, MakeWalls]:
     from ringfence.backends import walls
 
-    found = walls.look()
-    return walls.mechanisms(found), walls.lacks(policy, found)
+    return walls.rows, walls.make
+
+
+def _seatbelt() -> tuple[Rows, MakeWalls]:
+    from ringfence.backends.on_macos import walls
+
+    return walls.rows, walls.SeatbeltWalls
+
+
+_WALLS_OF = {"linux": (PATH_FIELDS, _landlock)}
+"""By platform: which capabilities ask for walls; and, loaded only then, what these enforce, and what makes them."""
+_OTHER_WALLS = ((*PATH_FIELDS, "network"), _seatbelt)
+
+
+def _wall_rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
+    """What walls enforce of the policy, and what they lack; nothing if the policy asks for no walls."""
+    fields, load = _WALLS_OF.get(sys.platform, _OTHER_WALLS)
+    if policy.requested().keys().isdisjoint(fields):
+        return {}, ()
+    rows, _ = load()
+    return rows(policy)
 
 
 def _walled(policy: SandboxPolicy, rows: Mechanisms, lacks: tuple[Lack, ...]) -> ProcessBox:
     unfiltered = {each.capability: "default" for each in lacks if each.capability == "syscalls"}
-    asked, table = unfiltered | policy.requested(), {**PROCESS, **rows}
-    if not _ON_LINUX:
-        from ringfence.backends.on_macos.walls import SeatbeltWalls
-
-        return ProcessBox(policy, entries(asked, table, lacks), walls=SeatbeltWalls(policy))
-    from ringfence.backends import walls
-    from ringfence.sandbox import showing
-
-    showing.refuse_absent(policy)
-    found = walls.look()
-    box_table = entries(asked, table, lacks, found.landlock_abi)
-    return ProcessBox(policy, box_table, group=make_group(policy), walls=walls.HostWalls(policy, found))
+    table = entries(unfiltered | policy.requested(), {**PROCESS, **rows}, lacks)
+    _, make = _WALLS_OF.get(sys.platform, _OTHER_WALLS)[1]()
+    walls = make(policy)
+    return ProcessBox(policy, table, group=make_group(policy), walls=walls)
 
 
 def make_group(policy: SandboxPolicy) -> Cgroup | None:
@@ -181,7 +187,7 @@ _TRANSFER = Job(argv=(sys.executable,))
 class ProcessBox(PlainBox):
     """A box that is a directory, a plan and perhaps walls; each visit is led by a process of its own."""
 
-    limits_of_a_visit = frozenset({"operations"} if _ON_LINUX else ())
+    limits_of_a_visit = frozenset({"operations"} if sys.platform == "linux" else ())
 
     def __init__(
         self,

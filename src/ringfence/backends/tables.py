@@ -123,20 +123,23 @@ def lacks_of_none(policy: SandboxPolicy, fix: str) -> tuple[Lack, ...]:
     return tuple(Lack(capability=name, missing="any isolation", fix=fix) for name in lacking)
 
 
-def entries(
-    asked: Mapping[str, object], mechanisms: Mechanisms, lacks: Iterable[Lack], landlock_abi: int = 0
-) -> dict[str, Enforcement]:
-    """What becomes of each of these capabilities. Rows that Landlock holds name its version."""
+def of_version(mechanisms: Mechanisms, landlock_abi: int) -> Mechanisms:
+    """The same rows; those that Landlock alone holds name its version."""
+    alone, name = (Mechanism.LANDLOCK,), f"Landlock (ABI {landlock_abi})"
+    return {key: (name, *row[1:]) if row[2:] == alone else row for key, row in mechanisms.items()}
+
+
+def entries(asked: Mapping[str, object], mechanisms: Mechanisms, lacks: Iterable[Lack]) -> dict[str, Enforcement]:
+    """What becomes of each of these capabilities."""
     lacking = {lack.capability: lack for lack in lacks}
     return {
         name: not_applied(requested, f"missing: {lacking[name].missing}; to enable it: {lacking[name].fix}")
-        if name in lacking else _applied(requested, landlock_abi, *mechanisms[name])
+        if name in lacking else _applied(requested, *mechanisms[name])
         for name, requested in asked.items()
     }  # fmt: skip
 
 
-def _applied(requested: object, abi: int, mechanism: str, details: str, *by: Mechanism) -> Enforcement:
-    mechanism = f"Landlock (ABI {abi})" if by == (Mechanism.LANDLOCK,) else mechanism
+def _applied(requested: object, mechanism: str, details: str, *by: Mechanism) -> Enforcement:
     return Enforcement(requested=requested, applied=True, mechanism=mechanism, details=details, by=by)
 
 

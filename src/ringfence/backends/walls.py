@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import ringfence
 from ringfence.backends import own_paths
-from ringfence.backends.tables import FILTERED, WALLS
+from ringfence.backends.tables import FILTERED, WALLS, of_version
 from ringfence.errors import UnavailableError
 from ringfence.kernel import landlock, rlimits
 from ringfence.model import state_folder
@@ -59,6 +59,18 @@ def look() -> Kernel:
 
 def mechanisms(found: Kernel) -> Mechanisms:
     return {**WALLS, **(FILTERED if found.seccomp else {})}
+
+
+def rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
+    """What they enforce of a policy of the level process, and what they lack here."""
+    found = look()
+    return of_version(mechanisms(found), found.landlock_abi), lacks(policy, found)
+
+
+def make(policy: SandboxPolicy) -> HostWalls:
+    """Those of one box of the level process."""
+    showing.refuse_absent(policy)
+    return HostWalls(policy, look())
 
 
 def lacks(policy: SandboxPolicy, found: Kernel) -> tuple[Lack, ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ringfence.backends import process
 from ringfence.backends.on_macos import walls
 from ringfence.errors import SetupError, UnavailableError, UsageError
 from ringfence.macos import trial
 from ringfence.macos.seatbelt import real
+from ringfence.model.outcome import Mechanism
 from ringfence.model.policy import SandboxPolicy
 
 HIDDEN = "(deny file* process-exec* "
@@ -111,3 +114,17 @@ def test_no_box_stands_by_and_no_missing_program_is_started(tmp_path: Path) -> N
     scratch: Any = SimpleNamespace(path=str(tmp_path), folders=())
     with pytest.raises(SetupError):
         built.through(("exec", ["no-such-program"], {"PATH": "/bin"}), str(tmp_path), scratch)
+
+
+def test_the_platform_says_which_walls_a_box_of_the_level_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third kind of wall is one row: what asks for it, what it enforces, and what makes it."""
+    policy = SandboxPolicy.from_dict({"isolation": "process", "network": "none", "allow_partial": True})
+    monkeypatch.setattr(process, "make_group", lambda _: None)
+    monkeypatch.setitem(process._WALLS_OF, sys.platform, (("network",), lambda: (walls.rows, walls.SeatbeltWalls)))
+    monkeypatch.setattr(trial, "_found", [""])
+    box = process.ProcessBackend().open(policy)
+    assert isinstance(box._walls, walls.SeatbeltWalls) and box.enforced["network"].by == (Mechanism.SEATBELT,)
+    assert "network" not in {lack.capability for lack in process.ProcessBackend().lacks(policy)}
+    box.close()
+    monkeypatch.setitem(process._WALLS_OF, sys.platform, (("hidden_paths",), lambda: pytest.fail("nobody asks for it")))
+    process.ProcessBackend().open(policy).close()
