@@ -55,7 +55,7 @@ class ContainerVisit:
         self._begin_ns = time.monotonic_ns()
         self._deadline = time.monotonic() + policy.wall_time_s
         self.places = group_files.locate(container)
-        self._facts = Facts()
+        self._facts = ContainerCounters()
         self._cause, self._measured = "", 0
         self._report: Report | None = None
         self._over, self._dropping = threading.Event(), threading.Event()
@@ -228,7 +228,7 @@ class ListedVisit(ContainerVisit):
         return replace(super().source(), network=self.link.network_bytes)
 
 
-class Facts:
+class ContainerCounters:
     """What was seen while it ran; each number only grows."""
 
     def __init__(self) -> None:

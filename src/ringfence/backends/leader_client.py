@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringfence.checkpoint.late import Late
     from ringfence.monitor.source import Source
     from ringfence.transport.report import Note
-    from ringfence.transport.request import ClearRequest, Order, StandbyRequest, VisitRequest
+    from ringfence.transport.request import ClearRequest, JobOrder, StandbyRequest, VisitRequest
 
 
 _SIGKILL = 9
@@ -43,7 +43,7 @@ UNDELIVERED = (_STAND_BY, _REACH)
 _SLOW = "is the machine overloaded, or has somebody stopped a process of ringfence?"
 
 
-def job_order(job: Job, folder: str, environment: dict[str, str]) -> Order:
+def job_order(job: Job, folder: str, environment: dict[str, str]) -> JobOrder:
     """What a waiting sandbox is told of its job; ``folder``: where to go first, empty: it is there."""
     return {
         "argv": list(job.argv),
@@ -119,7 +119,7 @@ class LeaderClient:
                 os.close(descriptor)
         os.set_blocking(self._reports, False)
 
-    def send_order(self, order: Order, streams: tuple[int, ...]) -> None:
+    def send_order(self, order: JobOrder, streams: tuple[int, ...]) -> None:
         """Give the waiting sandbox its job; if that fails, nothing of the sandbox is left."""
         try:
             self.await_ready()

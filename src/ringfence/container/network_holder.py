@@ -76,7 +76,7 @@ def why_not(info: Mapping[str, object], runtime: str, *, is_local: bool) -> tupl
 # ---- the two containers
 
 
-def lay(folder: str, gateway: networks.Gateway, certificates: bytes) -> None:
+def lay(folder: str, gateway: networks.GatewayPlan, certificates: bytes) -> None:
     """Write what the containers are shown."""
     ((_, resolver),) = networks.resolver_files(gateway)
     _write(os.path.join(folder, _RESOLVER), resolver.encode("ascii"), 0o444)
@@ -103,7 +103,7 @@ def holding(job: ContainerSpec, folder: str) -> ContainerSpec:
     )  # fmt: skip
 
 
-def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.Gateway) -> ContainerSpec:
+def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.GatewayPlan) -> ContainerSpec:
     """Return the job's container in the holder's network. Where it names the same paths as ours, ours are shown."""
     shown = {"/etc/resolv.conf": _RESOLVER} | ({networks.CERTIFICATES: _CERTIFICATES} if gateway.inspected else {})
     trusted = dict.fromkeys(networks.TRUST_VARIABLES, networks.CERTIFICATES) if gateway.inspected else {}
@@ -115,7 +115,7 @@ def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.Gate
 # ---- the network
 
 
-def lead(holder: str, listeners: int, gateway: networks.Gateway) -> None:
+def lead(holder: str, listeners: int, gateway: networks.GatewayPlan) -> None:
     """Make every address in the holder's network lead to sockets, and hand these to the reader of ``listeners``."""
     namespace = _open_namespace(holder)
     try:

@@ -51,7 +51,7 @@ class Told:
 
 
 @record
-class Order:
+class VisitOrder:
     """What a visit is."""
 
     argv: tuple[str, ...]
@@ -157,7 +157,7 @@ class Door:
         self._socket = connected
         self._numbers = count(1)
 
-    def visit(self, order: Order, streams: tuple[int, ...], wall_s: float, flags: int = 0) -> tuple[int, int]:
+    def visit(self, order: VisitOrder, streams: tuple[int, ...], wall_s: float, flags: int = 0) -> tuple[int, int]:
         """Begin one; return its number and the descriptor on which its end is told. OSError where nobody is there."""
         number = next(self._numbers)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

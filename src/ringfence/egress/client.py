@@ -34,11 +34,11 @@ _READ_BYTES, _MOST_LINE = 1 << 16, 1 << 20
 _MOST_KEPT = 20_000  # events, for whoever fetches them; a gateway of ours sends half as many for a visit
 
 _lock = allocate_lock()
-_current: Gateway | None = None
+_current: GatewayClient | None = None
 _registered: weakref.WeakSet[Registration] = weakref.WeakSet()
 
 
-class Gateway:
+class GatewayClient:
     """A running gateway process, and our end of its door."""
 
     def __init__(self, door: int, pid: int) -> None:
@@ -46,7 +46,7 @@ class Gateway:
         self.door, self.pid = door, pid
 
     @classmethod
-    def started(cls) -> Gateway:
+    def started(cls) -> GatewayClient:
         """With an interpreter of its own, without environment, input or output."""
         from ringfence.transport import interpreter
 
@@ -81,7 +81,7 @@ class Gateway:
 class Registration:
     """One sandbox at the gateway. Any thread may use it; ``receive`` and ``close`` give each event once."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayClient) -> None:
         """OSError when the gateway has ended."""
         self.pid = gateway.pid
         self.dialogue, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -353,11 +353,11 @@ def start_early() -> None:
         _running()
 
 
-def _running() -> Gateway:
+def _running() -> GatewayClient:
     global _current
     if _current is None or not _current.usable():
         _forget()
-        _current = Gateway.started()
+        _current = GatewayClient.started()
     return _current
 
 

@@ -27,7 +27,7 @@ from ringfence.egress.http_head import (
     for_wanted,
     response_of,
 )
-from ringfence.egress.links import Crowd, Gauge, LimitReached, Link, LinkError, TlsLink
+from ringfence.egress.links import Crowd, Gauge, Link, LinkError, LinkLimitReached, TlsLink
 from ringfence.egress.request_rules import InspectedRule, admit
 from ringfence.model.record import record
 
@@ -105,7 +105,7 @@ async def _inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> 
         await _Session(guest, server, terms).serve()
     except LinkError:
         pass  # the guest is gone, which is its own business
-    except LimitReached as error:
+    except LinkLimitReached as error:
         terms.settle("ended", error.args[0])
     finally:
         server.close()

@@ -40,7 +40,7 @@ class Gauge(Protocol):
         """Return why none may pass any more."""
 
 
-class LimitReached(Exception):
+class LinkLimitReached(Exception):
     """No byte more may pass; the text says which limit."""
 
 
@@ -107,7 +107,7 @@ class Link:
         stretch = Crowd.stretch()
         room = stretch if self._back is None else min(stretch, self._back.room())
         if room <= 0 and self._back is not None:
-            raise LimitReached(self._back.reason())
+            raise LinkLimitReached(self._back.reason())
         try:
             await self._let_others()
             data = await self._come(room)
@@ -118,7 +118,7 @@ class Link:
             in_time = len(data) <= self._back.room()  # others may have read meanwhile, against the same limit
             self._back.add(len(data))
             if not in_time:
-                raise LimitReached(self._back.reason())
+                raise LinkLimitReached(self._back.reason())
         return data
 
     async def _come(self, room: int) -> memoryview:
@@ -132,7 +132,7 @@ class Link:
 
     async def _send(self, data: bytes) -> None:
         if self._out is not None and self._out.room() < len(data):
-            raise LimitReached(self._out.reason() or "the next bytes are more than is left of what may be sent")
+            raise LinkLimitReached(self._out.reason() or "the next bytes are more than is left of what may be sent")
         if self._out is not None:
             self._out.add(len(data))  # counted before the slow sending: others count against the same limit
         try:
@@ -161,7 +161,7 @@ class Link:
                 left = _CLOSE_BYTES
                 while left > 0 and (data := await self.loop.sock_recv(self.socket, STRETCH)):
                     left -= len(data)
-        except (OSError, TimeoutError, LinkError, LimitReached):
+        except (OSError, TimeoutError, LinkError, LinkLimitReached):
             pass
 
     async def _say_end(self) -> None:

@@ -68,7 +68,7 @@ async def _socks(connection: Connection, data: bytes) -> None:
         if bad.answer:
             await _say(connection, bad.answer)
         raise Refused(str(bad)) from None
-    await _tunnel(connection, asked.target, socks.reply(socks.Reply.SUCCEEDED), reader.waiting)
+    await _tunnel(connection, asked.target, socks.reply(socks.SocksReply.SUCCEEDED), reader.waiting)
 
 
 async def _say(connection: Connection, answer: bytes) -> None:
@@ -114,5 +114,5 @@ def refusal_text(speaks: str, status: int, reason: str) -> bytes:
     if speaks == "tls":
         return bytes((0x15, 3, 3, 0, 2, 2, _INTERNAL_ERROR if status == 502 else _ACCESS_DENIED))
     if speaks == "socks5":
-        return socks.reply(socks.Reply.HOST_UNREACHABLE if status == 502 else socks.Reply.NOT_ALLOWED)
+        return socks.reply(socks.SocksReply.HOST_UNREACHABLE if status == 502 else socks.SocksReply.NOT_ALLOWED)
     return b""

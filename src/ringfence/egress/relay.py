@@ -125,7 +125,7 @@ class Edges:
 class Meter:
     """Counts bytes of one direction, for several owners at once: connection, rule and sandbox."""
 
-    def __init__(self, *budgets: Budget) -> None:
+    def __init__(self, *budgets: ByteBudget) -> None:
         self.budgets = budgets
         self.bytes = 0
 
@@ -143,7 +143,7 @@ class Meter:
         return next((budget.reason for budget in self.budgets if budget.left <= 0), "")
 
 
-class Budget:
+class ByteBudget:
     """How many bytes may still pass for one owner, and what to say when there are none left."""
 
     def __init__(self, most: int, reason: str) -> None:

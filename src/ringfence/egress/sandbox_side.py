@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from ringfence.egress import dns, ending, upstream
 from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT, AddressPlan, asked_address
 from ringfence.egress.connection import Connection
-from ringfence.egress.relay import Budget, Meter, Rate, Turn, receive
+from ringfence.egress.relay import ByteBudget, Meter, Rate, Turn, receive
 from ringfence.egress.rules import RuleSet
 from ringfence.egress.spare_sockets import SpareSockets
 from ringfence.egress.told import Teller
@@ -73,9 +73,9 @@ class SandboxSide:
         self.limits = DEFAULTS
         self.rate, self.turn = Rate(0), Turn(_ACCEPTS)
         self.lookups = asyncio.Semaphore(OF_EACH)
-        self.out, self.into, self.both = Budget(0, ""), Budget(0, ""), Budget(0, "")
-        self.of_rules: dict[str, tuple[Budget, Budget]] = {}
-        self.budgets: dict[int, tuple[Budget, Budget]] = {}
+        self.out, self.into, self.both = ByteBudget(0, ""), ByteBudget(0, ""), ByteBudget(0, "")
+        self.of_rules: dict[str, tuple[ByteBudget, ByteBudget]] = {}
+        self.budgets: dict[int, tuple[ByteBudget, ByteBudget]] = {}
         """The same by rules of the present list, each by its ``id``."""
         self.sockets: list[socket.socket] = []
         self.spares = SpareSockets()
@@ -362,9 +362,9 @@ class SandboxSide:
         budgets = self.budgets.get(id(rule)) or self._budgets(rule)
         return Meter(self.out, self.both, budgets[0]), Meter(self.into, self.both, budgets[1])
 
-    def _budgets(self, rule: NetworkRule) -> tuple[Budget, Budget]:
+    def _budgets(self, rule: NetworkRule) -> tuple[ByteBudget, ByteBudget]:
         """Those of the rule, also where it was in an earlier list."""
-        budgets = self.of_rules.setdefault(str(rule), (Budget(0, ""), Budget(0, "")))
+        budgets = self.of_rules.setdefault(str(rule), (ByteBudget(0, ""), ByteBudget(0, "")))
         for budget, most, way in zip(budgets, (rule.max_bytes_out, rule.max_bytes_in), ("out", "in"), strict=True):
             budget.set_most(most or 0, f"max_bytes_{way} of {rule} is reached")
         self.budgets[id(rule)] = budgets

@@ -17,7 +17,7 @@ _LENGTHS = {_IPV4: 4, _IPV6: 16}
 _NO_AUTHENTICATION = 0
 
 
-class Reply(IntEnum):
+class SocksReply(IntEnum):
     """What a server answers to a request."""
 
     SUCCEEDED = 0
@@ -30,7 +30,7 @@ class Reply(IntEnum):
     ADDRESS_NOT_SUPPORTED = 8
 
 
-def reply(code: Reply) -> bytes:
+def reply(code: SocksReply) -> bytes:
     """Return the bytes of a reply. The address in it is 0.0.0.0: no client needs the gateway's own."""
     return bytes([FIRST_BYTE, code, 0, _IPV4, 0, 0, 0, 0, 0, 0])
 
@@ -102,20 +102,20 @@ class SocksReader:
 
 def _check_beginning(data: bytes) -> None:
     if data[:1] not in (b"", b"\x05") or data[2:3] not in (b"", b"\0"):
-        raise BadSocks("no valid request of SOCKS5", reply(Reply.FAILED))
+        raise BadSocks("no valid request of SOCKS5", reply(SocksReply.FAILED))
     if data[1:2] and data[1] != _CONNECT:
-        raise BadSocks("only SOCKS5's CONNECT is served here: no UDP, no BIND", reply(Reply.COMMAND_NOT_SUPPORTED))
+        raise BadSocks("only SOCKS5's CONNECT is served here: no UDP, no BIND", reply(SocksReply.COMMAND_NOT_SUPPORTED))
     if data[3:4] and data[3] not in (_IPV4, _NAME, _IPV6):
-        raise BadSocks("an address of an unknown kind", reply(Reply.ADDRESS_NOT_SUPPORTED))
+        raise BadSocks("an address of an unknown kind", reply(SocksReply.ADDRESS_NOT_SUPPORTED))
 
 
 def _target(kind: int, host: bytes, port: int) -> HostPort:
     if not port:
-        raise BadSocks("port 0 can't be connected to", reply(Reply.FAILED))
+        raise BadSocks("port 0 can't be connected to", reply(SocksReply.FAILED))
     if kind != _NAME:
         return HostPort(host=canonical_address(host), port=port, is_address=True)
     try:
         name = canonical_host(host.decode("ascii"))
     except (BadHost, UnicodeDecodeError):
-        raise BadSocks("the name is not a host name", reply(Reply.FAILED)) from None
+        raise BadSocks("the name is not a host name", reply(SocksReply.FAILED)) from None
     return HostPort(host=name, port=port, is_address=is_address(name))

@@ -17,7 +17,7 @@ import sys
 from ringfence.roles.fork_server import ForkServer, fork_with, keep_only
 
 
-class Spawner(ForkServer):
+class SpawnerLoop(ForkServer):
     """Forks zygotes beside leaders. ``for_run``: sandboxes of one job each are to be made here, and no boxes."""
 
     def __init__(self, door: int, *, for_run: bool = False) -> None:
@@ -52,4 +52,4 @@ def main(door: int, *, for_run: bool = False) -> None:
         processes.adopt_orphans()
         processes.set_name(processes.FORKER)
         processes.hide_memory()
-    Spawner(door, for_run=for_run).serve()
+    SpawnerLoop(door, for_run=for_run).serve()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from ringfence.transport.request import Order
+    from ringfence.transport.request import JobOrder
 
 READY, RUNS = b"\x01", b"\x02"
 """Sent through the pipe of failed steps, whose texts never begin like this: it waits for a job; a Python job runs."""
@@ -49,7 +49,7 @@ class Waiting:
 # ---- the caller's half
 
 
-def send_order(post: int, order: Order, streams: tuple[int, ...]) -> None:
+def send_order(post: int, order: JobOrder, streams: tuple[int, ...]) -> None:
     """OSError when nobody waits any more."""
     body = wire.packed(order)
     if len(body) <= INLINE_BYTES:
@@ -78,7 +78,7 @@ def await_in_place(python: bool) -> None:
     kind, descriptors, body = passing.receive_with_body(Waiting.post, INLINE_BYTES)
     if kind != passing.JOB:
         os._exit(0)  # nobody needs this sandbox any more
-    order: Order = marshal.loads(body or _read(descriptors.pop()))
+    order: JobOrder = marshal.loads(body or _read(descriptors.pop()))
     _put_files(order["files"])
     (problems,) = plan.place_descriptors(descriptors, [Waiting.problems])
     try:

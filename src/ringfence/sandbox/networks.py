@@ -76,7 +76,7 @@ _ANY_PORT = {"net/ipv4/ip_unprivileged_port_start": "0"}
 
 
 @record
-class Gateway:
+class GatewayPlan:
     """What in a sandbox leads to the gateway."""
 
     rows: tuple[tuple[str, int, str], ...]
@@ -95,21 +95,21 @@ def rules_of(policy: SandboxPolicy) -> tuple[NetworkRule, ...]:
     return () if isinstance(rule, str) else rule
 
 
-def gateway(policy: SandboxPolicy) -> Gateway:
+def gateway(policy: SandboxPolicy) -> GatewayPlan:
     """Return what leads to the gateway under a policy with a list."""
     return _gateway(rules_of(policy))
 
 
 @lru_cache(maxsize=64)
-def _gateway(rules: tuple[NetworkRule, ...]) -> Gateway:
+def _gateway(rules: tuple[NetworkRule, ...]) -> GatewayPlan:
     """Asked for several times in each launch."""
     from ringfence.egress.addresses import DNS_ADDRESS, AddressPlan
 
     rows = tuple(row[1:] for row in AddressPlan.of(rules).rows)
-    return Gateway(rows=rows, resolver=DNS_ADDRESS, inspected=any(rule.needs_inspection for rule in rules))
+    return GatewayPlan(rows=rows, resolver=DNS_ADDRESS, inspected=any(rule.needs_inspection for rule in rules))
 
 
-def growing(gateway: Gateway | None) -> Gateway | None:
+def growing(gateway: GatewayPlan | None) -> GatewayPlan | None:
     """Return it for a sandbox whose list may be changed while it runs."""
     if gateway is None:
         return None
@@ -118,20 +118,20 @@ def growing(gateway: Gateway | None) -> Gateway | None:
     return replace(gateway, rows=(*gateway.rows, *(row[1:] for row in SPARES)), grows=True)
 
 
-def settings(gateway: Gateway | None) -> dict[str, str]:
+def settings(gateway: GatewayPlan | None) -> dict[str, str]:
     """Return (name below /proc/sys, value) of what the sandbox's network has for the gateway."""
     if gateway is None:
         return {}
     return _WIDE_BUFFERS | (_ANY_PORT if gateway.grows else {})
 
 
-def steps(gateway: Gateway) -> list[Step]:
+def steps(gateway: GatewayPlan) -> list[Step]:
     """Return how pid 1 leads its network to the gateway."""
     plan: list[Step] = [("listen", list(gateway.rows))]
     return [*plan, ("trust", CERTIFICATES)] if gateway.inspected else plan
 
 
-def resolver_files(gateway: Gateway) -> tuple[tuple[str, str], ...]:
+def resolver_files(gateway: GatewayPlan) -> tuple[tuple[str, str], ...]:
     """Return (path, text) of the file by which names are looked up."""
     return (("/etc/resolv.conf", f"nameserver {gateway.resolver}\n"),)
 

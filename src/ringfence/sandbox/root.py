@@ -122,7 +122,7 @@ class RootSpec:
     """It has a usable network namespace of its own; else the host's, or one in which nothing can be used."""
     resolver: tuple[tuple[str, str], ...] = ()
     """(path, text) of the files for name lookup; empty: there is nobody to ask."""
-    gateway: networks.Gateway | None = None
+    gateway: networks.GatewayPlan | None = None
     """What leads to the gateway; absent: its network is empty, or the host's."""
     limits: limits_seen.Limits | None = None
     """What the job reads of its limits; absent: the host's memory, and no groups."""

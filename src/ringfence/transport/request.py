@@ -158,7 +158,7 @@ if TYPE_CHECKING:
         warden: NotRequired[bool]
         """Whether it leads the sandboxes itself, all of them by drafts."""
 
-    class Order(TypedDict):
+    class JobOrder(TypedDict):
         """The job of a sandbox that stands by."""
 
         argv: list[str]

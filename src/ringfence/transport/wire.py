@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         ClearRequest,
         DraftFile,
         DumpRequest,
-        Order,
+        JobOrder,
         RestoreRequest,
         StandbyRequest,
         VisitRequest,
@@ -82,7 +82,7 @@ def encode_request(request: Request) -> bytes:
     return _HEAD.pack(b"R", len(body)) + body
 
 
-def packed(message: Request | DraftFile | Order | DumpRequest | RestoreRequest) -> bytes:
+def packed(message: Request | DraftFile | JobOrder | DumpRequest | RestoreRequest) -> bytes:
     """In the form sent to another process of ours, which runs the same interpreter."""
     return marshal.dumps(message)  # type: ignore[arg-type]  # a TypedDict is a dict, which mypy has no word for
 

@@ -20,7 +20,7 @@ INFO: dict[str, object] = {"SecurityOptions": ["name=seccomp"], "DefaultRuntime"
 HOLDER = "0123456789abcdef" * 4
 
 
-def gateway(*entries: object) -> networks.Gateway:
+def gateway(*entries: object) -> networks.GatewayPlan:
     return networks.gateway(SandboxPolicy(isolation="strict", network=entries))  # type: ignore[arg-type]
 
 

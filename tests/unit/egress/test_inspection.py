@@ -12,7 +12,7 @@ import pytest
 
 from ringfence.egress.authority import Authority
 from ringfence.egress.inspection import Terms, inspect, verifying
-from ringfence.egress.links import LimitReached, Link, LinkError, TlsLink
+from ringfence.egress.links import Link, LinkError, LinkLimitReached, TlsLink
 from ringfence.egress.request_rules import InspectedRule, Secret
 
 NAME = "a.example"
@@ -447,7 +447,7 @@ def test_connections_that_send_at_once_share_one_limit() -> None:
     async def sends(link: Link) -> int:
         try:
             await link.write(b"x" * 900)
-        except LimitReached:
+        except LinkLimitReached:
             return 0
         return 900
 
@@ -464,7 +464,7 @@ def test_connections_that_receive_at_once_share_one_limit() -> None:
     async def receives(link: Link) -> int:
         try:
             return len(await link.read())
-        except LimitReached:
+        except LinkLimitReached:
             return 0
 
     async def all_at_once() -> int:

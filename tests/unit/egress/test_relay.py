@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ringfence.egress import relay
-from ringfence.egress.relay import Budget, Edges, LimitReached, Meter, Pipes, Pump
+from ringfence.egress.relay import ByteBudget, Edges, LimitReached, Meter, Pipes, Pump
 
 
 class Pair:
@@ -111,7 +111,7 @@ def test_a_slow_reader_keeps_one_pipe_and_stops_the_sender() -> None:
 
 
 def test_not_one_byte_more_than_the_budget_passes() -> None:
-    budget = Budget(1000, "that was enough")
+    budget = ByteBudget(1000, "that was enough")
     got: list[bytes] = []
 
     async def use(pair: Pair) -> None:
@@ -126,7 +126,7 @@ def test_not_one_byte_more_than_the_budget_passes() -> None:
 
 
 def test_a_budget_that_changes_keeps_what_has_passed() -> None:
-    budget = Budget(0, "")
+    budget = ByteBudget(0, "")
     budget.left -= 700
     budget.set_most(1000, "small")
     assert (budget.left, budget.passed) == (300, 700)

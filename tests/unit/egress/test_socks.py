@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringfence.egress.host_port import HostPort
-from ringfence.egress.socks import Asked, BadSocks, Reply, SocksReader, reply
+from ringfence.egress.socks import Asked, BadSocks, SocksReader, SocksReply, reply
 
 GREETING, GREETED = b"\x05\x01\x00", b"\x05\x00"
 
@@ -37,16 +37,16 @@ REFUSED = {
     "SOCKS4": (b"\x04\x01\0\x50\x0a\0\0\1\0", b""),
     "only with a password": (b"\x05\x01\x02", b"\x05\xff"),
     "no method": (b"\x05\x00", b"\x05\xff"),
-    "BIND": (GREETING + b"\x05\x02\0\x01\x0a\0\0\1\0\x50", reply(Reply.COMMAND_NOT_SUPPORTED)),
-    "UDP": (GREETING + b"\x05\x03\0\x01\x0a\0\0\1\0\x50", reply(Reply.COMMAND_NOT_SUPPORTED)),
-    "an unknown kind": (GREETING + b"\x05\x01\0\x02\x0a", reply(Reply.ADDRESS_NOT_SUPPORTED)),
-    "port 0": (GREETING + b"\x05\x01\0\x01\x0a\0\0\1\0\0", reply(Reply.FAILED)),
-    "an empty name": (GREETING + b"\x05\x01\0\x03\0\0\x50", reply(Reply.FAILED)),
-    "a NUL in the name": (GREETING + b"\x05\x01\0\x03\x03a\0b\0\x50", reply(Reply.FAILED)),
-    "a name with a port": (GREETING + b"\x05\x01\0\x03\x04a:80\0\x50", reply(Reply.FAILED)),
-    "a number": (GREETING + b"\x05\x01\0\x03\x0a2130706433\0\x50", reply(Reply.FAILED)),
-    "another version": (GREETING + b"\x04\x01\0\x01", reply(Reply.FAILED)),
-    "a reserved byte": (GREETING + b"\x05\x01\x01", reply(Reply.FAILED)),
+    "BIND": (GREETING + b"\x05\x02\0\x01\x0a\0\0\1\0\x50", reply(SocksReply.COMMAND_NOT_SUPPORTED)),
+    "UDP": (GREETING + b"\x05\x03\0\x01\x0a\0\0\1\0\x50", reply(SocksReply.COMMAND_NOT_SUPPORTED)),
+    "an unknown kind": (GREETING + b"\x05\x01\0\x02\x0a", reply(SocksReply.ADDRESS_NOT_SUPPORTED)),
+    "port 0": (GREETING + b"\x05\x01\0\x01\x0a\0\0\1\0\0", reply(SocksReply.FAILED)),
+    "an empty name": (GREETING + b"\x05\x01\0\x03\0\0\x50", reply(SocksReply.FAILED)),
+    "a NUL in the name": (GREETING + b"\x05\x01\0\x03\x03a\0b\0\x50", reply(SocksReply.FAILED)),
+    "a name with a port": (GREETING + b"\x05\x01\0\x03\x04a:80\0\x50", reply(SocksReply.FAILED)),
+    "a number": (GREETING + b"\x05\x01\0\x03\x0a2130706433\0\x50", reply(SocksReply.FAILED)),
+    "another version": (GREETING + b"\x04\x01\0\x01", reply(SocksReply.FAILED)),
+    "a reserved byte": (GREETING + b"\x05\x01\x01", reply(SocksReply.FAILED)),
 }
 
 

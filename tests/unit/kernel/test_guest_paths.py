@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.kernel.proc import guest_paths
-from ringfence.kernel.proc.guest_paths import MAX_LINKS, MAX_STEPS, Place
+from ringfence.kernel.proc.guest_paths import MAX_LINKS, MAX_STEPS, PathEnd
 
 
 class Root:
@@ -26,7 +26,7 @@ class Root:
     def link(self, name: str, to: str) -> None:
         (self.folder / name).symlink_to(to)
 
-    def walk(self, path: str, *, follow: bool = True) -> Place | None:
+    def walk(self, path: str, *, follow: bool = True) -> PathEnd | None:
         return guest_paths.walk(self.fd, path.encode(), follow, lambda: (7, 9))
 
     def end(self, path: str, *, follow: bool = True) -> str:
@@ -83,7 +83,7 @@ def test_an_absolute_link_never_leads_to_the_host(root: Root, tmp_path: Path) ->
     root.link("desk/out", str(tmp_path / "host-only"))
     assert os.path.exists(root.folder / "desk/out"), "control: followed on the host it would be found"
     place = root.walk("/desk/out")
-    assert place == Place(path=os.fsencode(tmp_path / "host-only"), there=False, steady=False)
+    assert place == PathEnd(path=os.fsencode(tmp_path / "host-only"), there=False, steady=False)
     assert guest_paths.found(root.fd, b"/desk/out", True, 0) is None
     assert guest_paths.found(root.fd, b"/../host-only", True, 0) is None
 
@@ -125,7 +125,7 @@ def test_a_way_that_is_too_long_is_an_error_and_not_a_long_wait(root: Root) -> N
 
 def test_a_fifo_on_the_way_is_never_opened(root: Root) -> None:
     os.mkfifo(root.folder / "desk/pipe")
-    assert root.walk("/desk/pipe") == Place(path=b"/desk/pipe", there=True, steady=False)
+    assert root.walk("/desk/pipe") == PathEnd(path=b"/desk/pipe", there=True, steady=False)
     assert guest_paths.found(root.fd, b"/desk/pipe", True, 0) is not None
 
 
@@ -137,7 +137,7 @@ def test_only_a_way_through_read_only_folders_is_steady() -> None:
         place = guest_paths.walk(root, b"/tmp", True, lambda: (0, 0))
         assert place is not None and place.steady is steady
         written = guest_paths.walk(shown, b"/status", True, lambda: (0, 0))
-        assert written == Place(path=b"/status", there=True, steady=False)
+        assert written == PathEnd(path=b"/status", there=True, steady=False)
     finally:
         os.close(root)
         os.close(shown)

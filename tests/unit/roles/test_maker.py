@@ -33,7 +33,7 @@ from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import zygote_client
 from ringfence.roles.warden import order
-from ringfence.roles.warden.order import Order
+from ringfence.roles.warden.order import SandboxOrder
 from ringfence.sandbox import host
 from ringfence.steps import maker_calls
 
@@ -256,11 +256,11 @@ def visible_again() -> Iterator[None]:
 def _order(**changes: object) -> bytes:
     fields: dict[str, object] = {"ticket": 1, "draft": 1, "place": 0, "group": "", "maps": ("0 0 1", "0 0 1"),
                                  "entrances": []}  # fmt: skip
-    return order.packed(Order(**{**fields, **changes}))  # type: ignore[arg-type]
+    return order.packed(SandboxOrder(**{**fields, **changes}))  # type: ignore[arg-type]
 
 
 def test_an_order_is_read_as_it_was_written() -> None:
-    given = Order(
+    given = SandboxOrder(
         ticket=2**40, draft=7, place=511, group="/a\udcff/b", maps=("1 2 3", "4 5 6"), entrances=["/x", "/y z"]
     )
     assert order.read(order.packed(given)) == given

@@ -17,7 +17,7 @@ from ringfence.backends.groups import GroupVisit
 from ringfence.backends.strict import StrictBackend, StrictBox
 from ringfence.engine.supervision import Listeners, supervise
 from ringfence.model.record import replace
-from ringfence.sandbox.networks import CERTIFICATES, Gateway
+from ringfence.sandbox.networks import CERTIFICATES, GatewayPlan
 from ringfence.steps import call_table
 from ringfence.transport import passing
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.system, pytest.mark.privileges]
 STRICT = SandboxPolicy(isolation="strict")
 DNS = (("127.64.0.1", 53, "udp"), ("127.64.0.1", 53, "tcp"))
 ROWS = (*DNS, ("127.64.1.0", 80, "tcp"), *(("127.64.2.0", port, "tcp") for port in range(1000, 1010)))
-GATEWAY = Gateway(rows=ROWS, resolver="127.64.0.1")
+GATEWAY = GatewayPlan(rows=ROWS, resolver="127.64.0.1")
 ASKING = """
 import os, socket
 for name in os.listdir('/proc/self/fd'):
@@ -41,7 +41,9 @@ print(link.recv(100).decode())
 class _Leading:
     """Starts jobs of a strict box with one more descriptor for their leader, as a box with a list does."""
 
-    def __init__(self, box: StrictBox, listeners: int, gateway: Gateway = GATEWAY, certificates: bytes = b"") -> None:
+    def __init__(
+        self, box: StrictBox, listeners: int, gateway: GatewayPlan = GATEWAY, certificates: bytes = b""
+    ) -> None:
         self._box, self._listeners, self._gateway, self._certificates = box, listeners, gateway, certificates
         self.enforced, self.traits = box.enforced, box.traits
 

@@ -97,8 +97,8 @@ def test_an_order_lies_in_the_maker_as_the_warden_packs_it() -> None:
               for name in names.split(",")]  # fmt: skip
     assert " ".join(name for _, name in layout) == "kind rights unused[5] new_network ticket draft place texts"
     packed = Struct("=" + "".join("5s" if "[5]" in name else letter for letter, name in layout))
-    sent = order.packed(order.Order(ticket=7, draft=8, place=9, group="g", maps=("u", "v"), entrances=("e",),
-                                    new_network=True))  # fmt: skip
+    sent = order.packed(order.SandboxOrder(ticket=7, draft=8, place=9, group="g", maps=("u", "v"), entrances=("e",),
+                                           new_network=True))  # fmt: skip
     assert packed.unpack(b"o\6" + sent[: packed.size - 2])[3:] == (1, 7, 8, 9, 4)
     assert f"HEAD_BYTES = {packed.size} " in header and f"MESSAGE_BYTES = {order.BODY_BYTES}," in header
 

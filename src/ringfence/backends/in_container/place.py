@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from ringfence.backends.container_visit import Facts
+from ringfence.backends.container_visit import ContainerCounters
 from ringfence.backends.in_container.place_visit import PlaceVisit
 from ringfence.container import group_files, job_spec, visits
 from ringfence.container.api import Client
@@ -49,7 +49,7 @@ class Place:
         self.folder, self.image, self.alone, self.link = folder, image, alone, link
         self.variables, self._copies, self._workspace = variables, copies, workspace if copies is None else None
         self.places = group_files.locate(container)
-        self.facts = Facts()
+        self.facts = ContainerCounters()
         self.cause, self.measured = "", 0
         self._door, self._remove, self._has_group = door, remove, has_group
         self._visits: list[PlaceVisit] = []
@@ -63,12 +63,13 @@ class Place:
     def start(self, job: Job, streams: tuple[int, ...]) -> PlaceVisit:
         variables = {**self.variables, **job_spec.environment(self.policy, job)}
         closed = _filter(self.policy, self._workspace)
-        order = visits.Order(argv=job.argv, environment=variables, folder=job.cwd or self.folder,
-                             descriptors=self.policy.nofile, syscall_filter=closed)  # fmt: skip
+        order = visits.VisitOrder(argv=job.argv, environment=variables, folder=job.cwd or self.folder,
+                                  descriptors=self.policy.nofile, syscall_filter=closed)  # fmt: skip
         return self.visit(order, streams, terminal=job.terminal)
 
-    def visit(self, order: visits.Order, streams: tuple[int, ...], *, terminal: bool = False, alone: bool | None = None
-              ) -> PlaceVisit:  # fmt: skip
+    def visit(
+        self, order: visits.VisitOrder, streams: tuple[int, ...], *, terminal: bool = False, alone: bool | None = None
+    ) -> PlaceVisit:
         """Begin a visit. A place that has ended takes no visit, which is no error: a guest may have ended it."""
         alone = self.alone if alone is None else alone
         flags = terminal * visits.TERMINAL | alone * visits.ALONE
@@ -91,7 +92,7 @@ class Place:
             with open(given, "wb", closefd=False) as file:
                 file.write(content)
             os.lseek(given, 0, os.SEEK_SET)
-            order = visits.Order(argv=(name,), environment={}, folder=self.folder, what=visits.PUT)
+            order = visits.VisitOrder(argv=(name,), environment={}, folder=self.folder, what=visits.PUT)
             visit = self.visit(order, (given, said, said), alone=False)
             try:
                 report = visit.wait(_TRANSFER_S)
@@ -110,7 +111,8 @@ class Place:
         name, *most = named
         what = {"put file": visits.PUT, "get file": visits.GET}[str(kind)]
         most_bytes = most[0] if most and isinstance(most[0], int) else 0
-        order = visits.Order(argv=(str(name),), environment={}, folder=self.folder, what=what, most_bytes=most_bytes)
+        order = visits.VisitOrder(argv=(str(name),), environment={}, folder=self.folder, what=what,
+                                  most_bytes=most_bytes)  # fmt: skip
         return self.visit(order, streams)
 
     def signal(self, visit: int, number: int) -> None:

@@ -105,8 +105,8 @@ class Standby:
         """Asked by a visit before any job: nothing foreign has run in this container. Nothing: there is no Python."""
         said, nothing = os.memfd_create("said"), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         code = "import sys; print(sys.version_info[0], sys.version_info[1])"
-        order = visits.Order(argv=(self._interpreter, "-I", "-S", "-c", code), folder="/",
-                             environment=self.place.variables, descriptors=self.place.policy.nofile)  # fmt: skip
+        order = visits.VisitOrder(argv=(self._interpreter, "-I", "-S", "-c", code), folder="/",
+                                  environment=self.place.variables, descriptors=self.place.policy.nofile)  # fmt: skip
         visit = self.place.visit(order, (nothing, said, nothing), alone=False)
         try:
             visit.wait(_ASK_S)

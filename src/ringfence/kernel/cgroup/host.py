@@ -60,7 +60,7 @@ GIVEN, OWN, BESIDE = f"named by {PARENT_VARIABLE}", "the caller's own group", "b
 
 
 @record
-class Place:
+class TriedPlace:
     """One place that was tried."""
 
     what: str
@@ -87,7 +87,7 @@ class Hierarchy:
     """``parent`` is a twin of this group, made with the first group in it and removed with the last (v2 only)."""
     problem: str = ""
     fix: str = ""
-    tried: tuple[Place, ...] = ()
+    tried: tuple[TriedPlace, ...] = ()
     """In the order of trying; the one that is ``parent`` was taken."""
 
 
@@ -251,11 +251,11 @@ def _kind(found: tuple[Hierarchy, ...]) -> str:
 def _hierarchy(mount: Mount, own: Mapping[str, str], given: str) -> Hierarchy:
     """What is available in the first place where every limit can be set; without one, in the first place."""
     found = _first(mount, own, given)
-    first = Place(what=GIVEN if given else OWN, directory=found.parent, problem=found.problem)
+    first = TriedPlace(what=GIVEN if given else OWN, directory=found.parent, problem=found.problem)
     if given or mount.version == 1 or not found.problem or not _is_cgroup(mount, found.parent):
         return replace(found, tried=(first,))
     other = _beside(mount, found.parent)
-    second = Place(what=BESIDE, directory=other.parent, problem=other.problem)
+    second = TriedPlace(what=BESIDE, directory=other.parent, problem=other.problem)
     return replace(other if other.usable > found.usable else found, tried=(first, second))
 
 

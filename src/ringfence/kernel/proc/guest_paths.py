@@ -28,7 +28,7 @@ Myself = Callable[[], tuple[int, int]]
 
 
 @record
-class Place:
+class PathEnd:
     """The end of a way."""
 
     path: bytes
@@ -108,7 +108,7 @@ def _is_link(name: bytes, folder: int) -> bool:
         return False
 
 
-def walk(root: int, path: bytes, follow: bool, myself: Myself) -> Place | None:
+def walk(root: int, path: bytes, follow: bool, myself: Myself) -> PathEnd | None:
     """Name by name, through links of every kind, /proc/self and /proc/<pid>/root too. None: too many links.
 
     OSError with E2BIG: too many names, which would keep us busy for longer than a guest may.
@@ -171,9 +171,9 @@ class _Way:
         self.done.append(name)
         return self._enter(name)
 
-    def end(self, *, there: bool) -> Place:
+    def end(self, *, there: bool) -> PathEnd:
         rest = [name for name in reversed(self.names) if name != b".."]
-        return Place(path=b"/" + b"/".join(self.done + rest), there=there, steady=self.steady)
+        return PathEnd(path=b"/" + b"/".join(self.done + rest), there=there, steady=self.steady)
 
     def _follow(self, target: bytes) -> bool:
         self.links += 1

@@ -29,7 +29,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 @record
-class Call:
+class PathCall:
     """One system call that takes paths: its numbers (-1: does not exist there) and where its paths are."""
 
     name: str
@@ -45,14 +45,14 @@ class Call:
 
 def _call(
     name: str, x86_64: int, aarch64: int, *paths: int, writes: bool = False, flags: int = -1
-) -> Call:
-    return Call(name=name, x86_64=x86_64, aarch64=aarch64, paths=paths, writes=writes, flags=flags)
+) -> PathCall:
+    return PathCall(name=name, x86_64=x86_64, aarch64=aarch64, paths=paths, writes=writes, flags=flags)
 
 
 CALLS = (
     _call("open", 2, -1, 0, flags=1),
     _call("openat", 257, 56, 1, flags=2),
-    Call(name="openat2", x86_64=437, aarch64=437, paths=(1,), flags=2, flags_by_pointer=True),
+    PathCall(name="openat2", x86_64=437, aarch64=437, paths=(1,), flags=2, flags_by_pointer=True),
     _call("creat", 85, -1, 0, writes=True),
     _call("open_tree", 428, 428, 1),
     _call("stat", 4, -1, 0),
@@ -116,9 +116,9 @@ CALLS = (
     _call("quotactl", 179, 60, 1),
     _call("mount", 165, 40, 0, 1, writes=True),
     _call("umount2", 166, 39, 0, writes=True),
-    Call(name="bind", x86_64=49, aarch64=200, paths=(1,), writes=True, path_offset=_SOCKADDR_PATH),
-    Call(name="connect", x86_64=42, aarch64=203, paths=(1,), path_offset=_SOCKADDR_PATH),
-    Call(name="sendto", x86_64=44, aarch64=206, paths=(4,), path_offset=_SOCKADDR_PATH),
+    PathCall(name="bind", x86_64=49, aarch64=200, paths=(1,), writes=True, path_offset=_SOCKADDR_PATH),
+    PathCall(name="connect", x86_64=42, aarch64=203, paths=(1,), path_offset=_SOCKADDR_PATH),
+    PathCall(name="sendto", x86_64=44, aarch64=206, paths=(4,), path_offset=_SOCKADDR_PATH),
 )
 
 
@@ -251,7 +251,7 @@ def _describe_call(folder: int) -> tuple[str, tuple[str, ...], bool]:
         return call.name, (), call.writes
 
 
-def _opens_to_write(memory: int, call: Call, arguments: list[int]) -> bool:
+def _opens_to_write(memory: int, call: PathCall, arguments: list[int]) -> bool:
     if call.flags < 0:
         return False
     flags = arguments[call.flags]
@@ -261,7 +261,7 @@ def _opens_to_write(memory: int, call: Call, arguments: list[int]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _calls_by_number() -> dict[int, Call]:
+def _calls_by_number() -> dict[int, PathCall]:
     machine = "aarch64" if os.uname().machine in ("aarch64", "arm64") else "x86_64"
     return {getattr(call, machine): call for call in CALLS if getattr(call, machine) >= 0}
 

@@ -15,7 +15,7 @@ from _collections_abc import Iterable
 from posixpath import dirname, normpath
 
 from ringfence.kernel.proc import first_files, guest_paths, memory
-from ringfence.kernel.proc.guest_paths import Place
+from ringfence.kernel.proc.guest_paths import PathEnd
 from ringfence.kernel.seccomp import interpreters
 from ringfence.kernel.seccomp.notify import Notification
 from ringfence.kernel.seccomp.watched_calls import CWD, WATCHED, Watched
@@ -211,7 +211,7 @@ class Watcher:
         place = guest_paths.beside(self._root, full, follow)
         return place is not None and not self._root_of(place)
 
-    def _judge(self, asked: bytes, full: bytes, place: Place | None, follow: bool) -> Sighting | None:
+    def _judge(self, asked: bytes, full: bytes, place: PathEnd | None, follow: bool) -> Sighting | None:
         if place is None:  # more links than the kernel follows
             root = self._root_of(full)
             return Sighting(asked=asked, resolved=full, root=root, absent=True) if root else None
@@ -227,7 +227,7 @@ class Watcher:
             self._learn(asked, place, follow)
         return None
 
-    def _learn(self, asked: bytes, place: Place, follow: bool) -> None:
+    def _learn(self, asked: bytes, place: PathEnd, follow: bool) -> None:
         if place.steady:
             _remember(self._harmless[follow], asked)
         else:

@@ -32,7 +32,7 @@ from ringfence.kernel.mount import mounts, namespaces
 from ringfence.kernel.proc import processes
 from ringfence.roles import first_process, job_start, standby
 from ringfence.roles.warden import order as orders
-from ringfence.roles.warden.order import NO_ORDER, Order
+from ringfence.roles.warden.order import NO_ORDER, SandboxOrder
 from ringfence.steps import executor as plan
 from ringfence.steps import maker_calls
 from ringfence.steps.executor import StepFailed
@@ -94,7 +94,7 @@ class Maker:
             _close(descriptors)
         return True
 
-    def _last(self) -> Order:
+    def _last(self) -> SandboxOrder:
         return orders.read(self._orders.order()[passing.HEAD_BYTES :])
 
     def _loop(self) -> Served:
@@ -222,7 +222,7 @@ class Maker:
         self._order = NO_ORDER
 
 
-def _groups(order: Order) -> GroupPaths:
+def _groups(order: SandboxOrder) -> GroupPaths:
     """Its v2 group too is entered where the child can't be born in it."""
     v2 = [f"{order.group}/cgroup.procs"] if order.group else []
     return {"group": order.group, "enter": [*v2, *order.entrances], "cgroups": []}

@@ -21,7 +21,7 @@ _MADE = Struct("=6xQQ")
 
 
 @record
-class Order:
+class SandboxOrder:
     """One sandbox; its descriptors come beside it."""
 
     ticket: int
@@ -38,20 +38,20 @@ class Order:
     """The files by which it enters its other groups."""
 
 
-NO_ORDER = Order(ticket=0, draft=0, place=0, group="", maps=("", ""), entrances=())
+NO_ORDER = SandboxOrder(ticket=0, draft=0, place=0, group="", maps=("", ""), entrances=())
 
 
-def packed(order: Order) -> bytes:
+def packed(order: SandboxOrder) -> bytes:
     texts = (order.group, *order.maps, *order.entrances)
     head = _HEAD.pack(order.new_network, order.ticket, order.draft, order.place, len(texts))
     return head + b"".join(os.fsencode(text) + b"\0" for text in texts)
 
 
-def read(body: bytes) -> Order:
+def read(body: bytes) -> SandboxOrder:
     new_network, ticket, draft, place, count = _HEAD.unpack_from(body)
     group, uid, gid, *entrances = map(os.fsdecode, body[_HEAD.size :].split(b"\0")[:count])
-    return Order(ticket=ticket, draft=draft, place=place, group=group, maps=(uid, gid), entrances=entrances,
-                 new_network=new_network)  # fmt: skip
+    return SandboxOrder(ticket=ticket, draft=draft, place=place, group=group, maps=(uid, gid), entrances=entrances,
+                        new_network=new_network)  # fmt: skip
 
 
 def made(ticket: int, pid: int) -> bytes:

@@ -22,7 +22,7 @@ from ringfence.roles import job_start
 from ringfence.roles.loop import Loop
 from ringfence.roles.warden import maker
 from ringfence.roles.warden import order as orders
-from ringfence.roles.warden.order import Order
+from ringfence.roles.warden.order import SandboxOrder
 from ringfence.roles.warden.places import Places
 from ringfence.roles.warden.visit import WardedVisit
 from ringfence.transport import passing, wire
@@ -196,7 +196,7 @@ class Warden:
     def _order(self, visit: WardedVisit, *, new_network: bool) -> bytes:
         groups, ids = visit.small["groups"], visit.request["heard"]["ids"]
         group = groups["group"]
-        return orders.packed(Order(
+        return orders.packed(SandboxOrder(
             ticket=visit.ticket, draft=visit.small["draft"], place=self._places.of(visit.ticket), group=group,
             maps=namespaces.map_lines(namespaces.outside(visit.identity), ids),
             entrances=job_start.still_to_enter(group, groups["enter"]),
