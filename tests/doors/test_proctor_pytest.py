@@ -28,7 +28,7 @@ from pytest_submissions import (
 
 from ringfence.model.record import replace
 from ringfence.proctor.grading import Grading, grade
-from ringfence.proctor.pytest_grader import Prepared, prepare
+from ringfence.proctor.pytest_grader import PreparedTests, prepare
 from ringfence.proctor.submission import Submission
 from ringfence.proctor.task import Grader, Task
 
@@ -76,7 +76,7 @@ def _told(grading: Grading) -> set[str]:
 
 
 def test_each_test_has_a_twin(graded: SimpleNamespace) -> None:
-    prepared: Prepared = graded.prepared
+    prepared: PreparedTests = graded.prepared
     assert prepared.without_twin == () and len(prepared.expected.twins) == 9
     assert len(prepared.expected.collected) == 10 and len(prepared.expected.failing) == 9
     (text,) = prepared.texts.values()

@@ -69,7 +69,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from ringfence.proctor.suite.bench import bench
-    from ringfence.proctor.suite.progress import Progress
+    from ringfence.proctor.suite.progress import SuiteProgress
 
     caught = [number for number in _ENDINGS if signal.getsignal(number) != signal.SIG_IGN]  # e.g. not under nohup
     for number in caught:
@@ -77,7 +77,7 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         benched = bench(
             _plan(arguments), seed=arguments.signing_seed, key_file=arguments.key,
-            progress=Progress(as_json=arguments.json),
+            progress=SuiteProgress(as_json=arguments.json),
         )  # fmt: skip
     except KeyboardInterrupt:
         print("proctor: interrupted; the same command continues from here", file=sys.stderr)

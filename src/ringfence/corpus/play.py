@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar
 from ringfence.corpus.cheat import Cheat
 from ringfence.corpus.naive import play_naively
 from ringfence.corpus.outside import Outside, Setting, put_up
-from ringfence.corpus.result import Result, read_result
+from ringfence.corpus.result import RunResult, read_result
 from ringfence.corpus.writing import Places, agent_text, careless, sandboxed, write_task
 from ringfence.errors import SandboxError, UsageError
 from ringfence.model.record import record
@@ -29,8 +29,8 @@ class Played:
 
     cheat: Cheat
     won_naively: bool | None = None
-    result: Result | None = None
-    twin: Result | None = None
+    result: RunResult | None = None
+    twin: RunResult | None = None
     problem: str = ""
 
     @property
@@ -93,7 +93,7 @@ def control(cheat: Cheat, *, honest: bool = False) -> bool:
             return play_naively(cheat, places, outside, honest=honest) > 0
 
 
-def play_with(cheat: Cheat, runner: Sequence[str], timeout_s: float, *, honest: bool = False) -> Result:
+def play_with(cheat: Cheat, runner: Sequence[str], timeout_s: float, *, honest: bool = False) -> RunResult:
     """Call the runner for the cheat or its twin, and return what it says."""
     with tempfile.TemporaryDirectory(prefix="corpus-", ignore_cleanup_errors=True) as folder:
         places = sandboxed(folder, cheat)
@@ -111,7 +111,7 @@ def _setting(places: Places, above: tuple[str, ...]) -> Setting:
                    oracle=os.path.join(places.task, "oracle"))  # fmt: skip
 
 
-def _call(runner: Sequence[str], places: Places, agent: str, outside: Outside, timeout_s: float) -> Result:
+def _call(runner: Sequence[str], places: Places, agent: str, outside: Outside, timeout_s: float) -> RunResult:
     out = os.path.join(places.folder, "out")
     os.mkdir(out, 0o700)
     with open(os.path.join(places.folder, "runner.log"), "w+b") as log:  # a pipe would wait for what a runner leaves

@@ -15,7 +15,7 @@ _MOST_BYTES = 65536
 
 
 @record
-class Result:
+class RunResult:
     """The reward that the grader gave, and whether the run was told as dishonest."""
 
     reward: float
@@ -27,7 +27,7 @@ class Result:
         return 0.0 if self.recorded else self.reward
 
 
-def read_result(folder: str) -> Result:
+def read_result(folder: str) -> RunResult:
     """Return the result in an output directory; UsageError where it is missing or anything but two fields."""
     try:
         data, _ = read_regular(os.path.join(folder, NAME), _MOST_BYTES)
@@ -36,7 +36,7 @@ def read_result(folder: str) -> Result:
     return parse(data)
 
 
-def parse(data: bytes) -> Result:
+def parse(data: bytes) -> RunResult:
     """Return the result that these bytes are.
 
     >>> parse(b'{"reward": 1, "recorded": false}').score
@@ -50,7 +50,7 @@ def parse(data: bytes) -> Result:
         raise UsageError(f"{NAME} is not JSON: {error}") from None
     if not isinstance(fields, dict) or fields.keys() != {"reward", "recorded"}:
         raise UsageError(f"{NAME} must be an object with reward and recorded, and nothing else")
-    return Result(reward=_number(fields["reward"]), recorded=_truth(fields["recorded"]))
+    return RunResult(reward=_number(fields["reward"]), recorded=_truth(fields["recorded"]))
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ringfence.corpus.cheat import Cheat
 from ringfence.corpus.cheats import CHEATS, KINDS
 from ringfence.corpus.play import Played
-from ringfence.corpus.result import Result
+from ringfence.corpus.result import RunResult
 
 COLUMNS = ("naive grader", "blocked", "recorded", "honest twin")
 _HEAD = """\
@@ -26,8 +26,8 @@ NOT_YET: Mapping[str, str] = {}
 def expected(cheat: Cheat) -> Played:
     """Return what the case comes to under our own proctor."""
     paid = cheat.title in NOT_YET
-    return Played(cheat=cheat, won_naively=True, twin=Result(reward=1.0, recorded=False),
-                  result=Result(reward=float(paid), recorded=cheat.recorded and not paid))  # fmt: skip
+    return Played(cheat=cheat, won_naively=True, twin=RunResult(reward=1.0, recorded=False),
+                  result=RunResult(reward=float(paid), recorded=cheat.recorded and not paid))  # fmt: skip
 
 
 def cells(played: Played) -> tuple[str, str, str, str]:
@@ -48,7 +48,7 @@ def _recorded(played: Played) -> str:
     return "recorded" if played.recorded else "NOT RECORDED"
 
 
-def _twin(twin: Result | None) -> str:
+def _twin(twin: RunResult | None) -> str:
     if twin is None:
         return "ERROR"
     if twin.recorded:

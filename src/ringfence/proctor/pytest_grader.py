@@ -39,7 +39,7 @@ _TAIL_BYTES = 600
 
 
 @record
-class Prepared:
+class PreparedTests:
     """What was fixed before the agent ran."""
 
     texts: Mapping[str, str]
@@ -56,7 +56,7 @@ class Prepared:
     """How many twins were made, how many of them serve, in how many seconds."""
 
 
-def prepare(task: Task, staged: str, *, interpreter: str = "", rng: Random | None = None) -> Prepared:
+def prepare(task: Task, staged: str, *, interpreter: str = "", rng: Random | None = None) -> PreparedTests:
     """Make the counter-tests of a task. ``staged``: the workspace as the agent will get it. ``interpreter`` must have
     pytest; absent: the one that ringfence runs on."""
     began, lots = time.monotonic(), rng or SystemRandom()
@@ -67,7 +67,7 @@ def prepare(task: Task, staged: str, *, interpreter: str = "", rng: Random | Non
         trials = _Trials(task, workspace, files, imports_of(task, staged), interpreter, lots)
         texts, others, expected = _on_reference(trials) if grader.reference else _on_untouched(trials)
     twinned = {own for own, _ in expected.twins.values()}
-    return Prepared(
+    return PreparedTests(
         texts=texts, other_texts=others, expected=expected, imports=trials.imports, interpreter=interpreter,
         without_twin=tuple(own for own in dict.fromkeys(expected.tests.values()) if own not in twinned),
         figures={**trials.figures, "tests": len(expected.tests), "pairs": len(expected.twins),
@@ -202,7 +202,7 @@ def _expected(mixes: Mapping[str, Mixed], told: Told) -> Expected:
     tests = {f"{path}::{name}": f"{path}::{own}" for path, mixed in mixes.items() for name, own in mixed.tests.items()}
     twins = {f"{path}::{name}": (f"{path}::{own}", twin.case)
              for path, mixed in mixes.items() for name, (own, twin) in mixed.twins.items()}  # fmt: skip
-    known = results.Known(Expected(tests=tests, twins=twins))
+    known = results.KnownTests(Expected(tests=tests, twins=twins))
     for base in dict.fromkeys(results.split(name)[0] for name in told.outcomes):
         if known.twin(base)[0]:
             twins[base] = known.twin(base)
@@ -229,7 +229,7 @@ def _run_ones(tests: Mapping[str, str], ended: Mapping[str, str], open_files: se
 def _ends(told: Told, mixes: Mapping[str, Mixed]) -> dict[str, list[tuple[str, str]]]:
     """For each twin, by its name in the files: how it and its test ended, case by case."""
     first = _expected(mixes, Told())
-    tests, known = results.read(told, first).tests, results.Known(first)
+    tests, known = results.read(told, first).tests, results.KnownTests(first)
     found: dict[str, list[tuple[str, str]]] = {name: [] for name in first.twins}
     for name, outcome in told.outcomes.items():
         base, case = results.split(name)
@@ -249,7 +249,7 @@ def _chosen(mixes: Mapping[str, Mixed], serving: set[str]) -> dict[str, dict[str
     return found
 
 
-def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
+def grade(task: Task, prepared: PreparedTests, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
     """Run the tests on what an agent left, and return the grading."""
     runs = [texts for texts in (prepared.texts, prepared.other_texts) if texts]
     ended = []
@@ -264,7 +264,7 @@ def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: O
     return judged(prepared, *ended)
 
 
-def judged(prepared: Prepared, *ended: Outcome) -> Grading:
+def judged(prepared: PreparedTests, *ended: Outcome) -> Grading:
     """Return the grading for the ends of the worker."""
     expected, parts = prepared.expected, [results.parse(outcome.message) for outcome in ended]
     told = results.joined(parts)
@@ -301,7 +301,7 @@ def _reason(told: Told, outcome: Outcome, bad: Sequence[str], ran: int) -> str:
     return f"{len(bad)} tests did not pass: {named}" + (f" ({why})" if why else "") if ran or bad else "no test ran"
 
 
-def _details(prepared: Prepared, told: Told, found: Read, bad: Sequence[str]) -> dict[str, object]:
+def _details(prepared: PreparedTests, told: Told, found: Read, bad: Sequence[str]) -> dict[str, object]:
     """Plain data for ``grading.json``; names and messages are the worker's word."""
     messages = {own: found.messages.get(own, "") for own in bad[:_MOST_MESSAGES]}
     return {

@@ -167,7 +167,7 @@ def split(name: str) -> tuple[str, str]:
     return base, bracket + case
 
 
-class Known:
+class KnownTests:
     """Finds the owner of a name. An inherited test is found by its function's name, which is unique."""
 
     def __init__(self, expected: Expected) -> None:
@@ -201,7 +201,7 @@ def _in_class_of(base: str, own: str) -> str:
 
 def read(told: Told, expected: Expected) -> Read:
     """Return the report under the tests' own names, and which of them contradict each other."""
-    tests, messages, unknown, known = {}, {}, [], Known(expected)
+    tests, messages, unknown, known = {}, {}, [], KnownTests(expected)
     for name, outcome in told.outcomes.items():
         base, case = split(name)
         own = known.test(base) or (base if name.partition("::")[0] in expected.open_files else "")
@@ -222,7 +222,7 @@ def read(told: Told, expected: Expected) -> Read:
 
 def _deselected(told: Told, expected: Expected) -> Iterator[str]:
     """The oracle's own options may deselect tests, and did so before too."""
-    known = Known(expected)
+    known = KnownTests(expected)
     for name in told.deselected:
         base, case = split(name)
         own = known.test(base) or known.twin(base)[0] or base
@@ -232,7 +232,7 @@ def _deselected(told: Told, expected: Expected) -> Iterator[str]:
 
 def partners(told: Told, expected: Expected) -> dict[str, str]:
     """Return how the twins ended, by the own name and case of the test that each contradicts."""
-    found, known = {}, Known(expected)
+    found, known = {}, KnownTests(expected)
     for name, outcome in told.outcomes.items():
         base, case = split(name)
         own, only = known.twin(base)

@@ -49,7 +49,7 @@ class Freshly(SourceFileLoader):
         return code
 
 
-class Guard:
+class NameFinder:
     """Finds some names in the places that they belong to, and nowhere else."""
 
     def __init__(self, places: dict[str, list[str]]) -> None:
@@ -72,7 +72,7 @@ def arrange_imports(workspace: str, oracle: list[str], oracle_names: list[str]) 
     places = dict.fromkeys((*sys.stdlib_module_names, *RUNNER), trusted)
     places |= {name: [*oracle, *trusted] for name in oracle_names}
     just_before = next(place for place, finder in enumerate(sys.meta_path) if finder is PathFinder)
-    sys.meta_path.insert(just_before, Guard(places))
+    sys.meta_path.insert(just_before, NameFinder(places))
     fresh = FileFinder.path_hook((ExtensionFileLoader, EXTENSION_SUFFIXES), (Freshly, SOURCE_SUFFIXES))
 
     def hook(path: str) -> PathEntryFinder:

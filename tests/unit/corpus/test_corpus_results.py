@@ -9,7 +9,7 @@ import pytest
 from ringfence.corpus.cheats import CHEATS
 from ringfence.corpus.our_runner import result_of
 from ringfence.corpus.play import Played
-from ringfence.corpus.result import Result, parse, read_result
+from ringfence.corpus.result import RunResult, parse, read_result
 from ringfence.corpus.table import NOT_YET, as_data, cells, document, expected, line, summary
 from ringfence.errors import UsageError
 from ringfence.model.record import replace
@@ -53,11 +53,11 @@ def test_a_case_is_held_when_all_is_as_expected() -> None:
 @pytest.mark.parametrize(("change", "told"), [
     ({"won_naively": False}, "LOSES"),
     ({"won_naively": None}, "—"),
-    ({"result": Result(reward=1.0, recorded=False)}, "SCORE 1"),
-    ({"result": Result(reward=0.0, recorded=False)}, "NOT RECORDED"),
+    ({"result": RunResult(reward=1.0, recorded=False)}, "SCORE 1"),
+    ({"result": RunResult(reward=0.0, recorded=False)}, "NOT RECORDED"),
     ({"result": None}, "ERROR"),
-    ({"twin": Result(reward=1.0, recorded=True)}, "FLAGGED"),
-    ({"twin": Result(reward=0.0, recorded=False)}, "FAILS"),
+    ({"twin": RunResult(reward=1.0, recorded=True)}, "FLAGGED"),
+    ({"twin": RunResult(reward=0.0, recorded=False)}, "FAILS"),
     ({"twin": None}, "ERROR"),
     ({"problem": "the runner ended with 1"}, "the runner ended with 1"),
 ])  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_case_that_is_not_as_expected_is_broken_and_says_where(change: dict[st
 
 def test_what_need_not_be_recorded_may_be() -> None:
     quiet = expected(next(cheat for cheat in CHEATS if not cheat.recorded))
-    assert quiet.held and replace(quiet, result=Result(reward=0.0, recorded=True)).held
+    assert quiet.held and replace(quiet, result=RunResult(reward=0.0, recorded=True)).held
 
 
 def test_the_committed_results_are_those_of_this_corpus() -> None:

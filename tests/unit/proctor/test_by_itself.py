@@ -12,7 +12,7 @@ from ringfence.checkpoint.entry import FILE, FOLDER, LINK, Entry
 from ringfence.checkpoint.tree import Tree
 from ringfence.proctor.rooted import layer as layers
 from ringfence.proctor.rooted.by_itself import imported
-from ringfence.proctor.rooted.layer import Sifted, sift
+from ringfence.proctor.rooted.layer import SiftedLayer, sift
 from ringfence.proctor.task import Grader, Root, Task
 
 CHANGED, NEW_FOLDER = Entry(kind=FILE, mode=0o755, digest="?"), Entry(kind=FOLDER, mode=0o755)
@@ -75,7 +75,7 @@ def image(tmp_path: Path) -> Path:
     return tmp_path / "image"
 
 
-def _left(image: Path, *paths: str, as_left: bool = False) -> Sifted:
+def _left(image: Path, *paths: str, as_left: bool = False) -> SiftedLayer:
     """What is graded of an agent's layer with these files, read from a disk."""
     upper = image.parent / "upper"
     for path in paths:

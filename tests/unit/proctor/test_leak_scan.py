@@ -12,7 +12,7 @@ from ringfence.errors import UsageError
 from ringfence.proctor.foreign import leak_scan
 from ringfence.proctor.foreign.leak_scan import Leak, has_fix, hidden_by, marks_of, scan
 from ringfence.proctor.foreign.patches import read_patch
-from ringfence.proctor.foreign.repositories import Repository
+from ringfence.proctor.foreign.repositories import TestedRepository
 
 FIX = "        raise InvalidURL('no host in this address')"
 PATCH = read_patch(f"--- a/pkg/area.py\n+++ b/pkg/area.py\n@@ -1,3 +1,5 @@\n def f(x):\n+    if not x:\n+{FIX}\n"
@@ -20,7 +20,7 @@ PATCH = read_patch(f"--- a/pkg/area.py\n+++ b/pkg/area.py\n@@ -1,3 +1,5 @@\n def
 SHORT = read_patch("--- a/pkg/area.py\n+++ b/pkg/area.py\n"
                    "@@ -1,3 +1,3 @@\n def f(x):\n-    y = x\n+    y = -x\n     return y\n")  # fmt: skip
 CUT = read_patch("--- a/pkg/area.py\n+++ b/pkg/area.py\n@@ -1,3 +1,2 @@\n def f(x):\n-    x += 1\n     return x\n")
-REPO = Repository(distributions=("some-pkg",), packages=("pkg",))
+REPO = TestedRepository(distributions=("some-pkg",), packages=("pkg",))
 SITE = "lib/python3.11/site-packages"
 
 

@@ -14,7 +14,7 @@ import pytest
 from ringfence.errors import UsageError
 from ringfence.model.outcome import Outcome, Status
 from ringfence.proctor import pytest_grader
-from ringfence.proctor.pytest_grader import Prepared, grade, prepare
+from ringfence.proctor.pytest_grader import PreparedTests, grade, prepare
 
 
 def _run(task: object, workspace: str, texts: Mapping[str, str], *_: object, **__: object) -> Outcome:
@@ -62,11 +62,11 @@ def _task(folder: Path, tests: dict[str, str], reference: str | None = "") -> Si
                            grader=SimpleNamespace(pytest=tuple(tests), reference=place))  # fmt: skip
 
 
-def _prepare(task: SimpleNamespace, seed: int = 1) -> Prepared:
+def _prepare(task: SimpleNamespace, seed: int = 1) -> PreparedTests:
     return prepare(task, str(task.folder / "workspace"), rng=Random(seed))
 
 
-def _passes(task: SimpleNamespace, prepared: Prepared, solution: str) -> bool:
+def _passes(task: SimpleNamespace, prepared: PreparedTests, solution: str) -> bool:
     (task.folder / "submission" / "solution.py").write_text(solution)
     return grade(task, prepared, SimpleNamespace(folder=str(task.folder / "submission"))).passed
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.record import replace
 from ringfence.proctor.grading import Grading
-from ringfence.proctor.pytest_grader import Prepared, judged
+from ringfence.proctor.pytest_grader import PreparedTests, judged
 from ringfence.proctor.pytest_results import Expected, parse
 from ringfence.proctor.pytest_sandbox import Imports
 
@@ -37,7 +37,7 @@ def _judge(
     message: bytes | None, rc: int = 1, expected: Expected = EXPECTED, status: Status = Status.FAILED
 ) -> Grading:
     outcome = Outcome(status=status, rc=rc, reason="exit code 1", message=message, duration_ms=1000)
-    return judged(Prepared(texts={}, expected=expected, imports=Imports()), outcome)
+    return judged(PreparedTests(texts={}, expected=expected, imports=Imports()), outcome)
 
 
 def test_tests_that_pass_with_twins_that_fail_are_a_pass() -> None:
@@ -216,12 +216,12 @@ def test_a_clock_that_no_number_can_tell_is_a_forgery_and_no_error(off: float, l
 
 def test_clocks_that_ran_shorter_than_the_process_are_a_fail() -> None:
     outcome = Outcome(status=Status.FAILED, rc=1, reason="", message=_message(RIGHT, _clock(0.0)), duration_ms=90_000)
-    graded = judged(Prepared(texts={}, expected=TIMED, imports=Imports()), outcome)
+    graded = judged(PreparedTests(texts={}, expected=TIMED, imports=Imports()), outcome)
     assert not graded.passed and not graded.forged and "its clocks told 0.9 s" in graded.reason
 
 
 def _halves(one: dict[str, str], other: dict[str, str]) -> Grading:
-    prepared = Prepared(texts={"t.py": "1"}, other_texts={"t.py": "2"}, expected=EXPECTED, imports=Imports())
+    prepared = PreparedTests(texts={"t.py": "1"}, other_texts={"t.py": "2"}, expected=EXPECTED, imports=Imports())
     ends = []
     for ended in (one, other):
         status = int("failed" in ended.values())

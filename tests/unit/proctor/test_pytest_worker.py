@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.proctor import pytest_worker
 from ringfence.proctor.pytest_results import MAX_LINE_BYTES, parse
-from ringfence.proctor.pytest_worker import CHANNEL, MAX_NAME_CHARS, Clocks, Guard, Reporter, outcome_of, short
+from ringfence.proctor.pytest_worker import CHANNEL, MAX_NAME_CHARS, Clocks, NameFinder, Reporter, outcome_of, short
 
 
 def _report(when: str, outcome: str, **more: object) -> SimpleNamespace:
@@ -57,7 +57,7 @@ def test_long_names_stay_apart_and_fit_into_a_line() -> None:
 
 
 def test_a_name_of_the_runner_is_looked_for_in_its_own_place_alone(tmp_path: object) -> None:
-    guard = Guard({"winreg": [str(tmp_path)]})
+    guard = NameFinder({"winreg": [str(tmp_path)]})
     assert guard.find_spec("solution") is None and guard.find_spec("winreg", ["/elsewhere"]) is None
     with pytest.raises(ModuleNotFoundError):
         guard.find_spec("winreg")

@@ -12,7 +12,7 @@ from ringfence.checkpoint.entry import DELETED, FIFO, FILE, FOLDER, LINK, Entry
 from ringfence.model.record import replace
 from ringfence.proctor.rooted import layer as layers
 from ringfence.proctor.rooted import system_files
-from ringfence.proctor.rooted.layer import Content, Sifted, sift
+from ringfence.proctor.rooted.layer import Content, SiftedLayer, sift
 from ringfence.proctor.task import Grader, Root, Task
 from ringfence.proctor.task_policy import TaskPolicy
 
@@ -41,7 +41,9 @@ def task(tmp_path: Path) -> Task:
     return Task(id="t", root=root, grader=grader, policy=TaskPolicy(forbidden_writes=("/etc/passwd",)))
 
 
-def _sift(task: Task, changes: dict[str, Entry], content: Content = lambda _: (b"", b""), **more: object) -> Sifted:
+def _sift(
+    task: Task, changes: dict[str, Entry], content: Content = lambda _: (b"", b""), **more: object
+) -> SiftedLayer:
     return sift(changes, BASE, task, content, **more)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from ringfence.proctor.suite.bench import Plan
 from ringfence.proctor.suite.entry import State
 from ringfence.proctor.suite.executor import run_entry
 from ringfence.proctor.suite.loading import load
-from ringfence.proctor.suite.progress import Progress
+from ringfence.proctor.suite.progress import SuiteProgress
 from ringfence.proctor.suite.tasks import asked_for
 from ringfence.proctor.task import Task
 
@@ -39,7 +39,7 @@ def test_variables_are_asked_for_and_can_be_kept(tmp_path: Path, capsys: pytest.
     keeping = s.entry(path=asking.path, options={"no-env": "yes"})
     assert load(asking).policy.env_allow == ("TOKEN",) and load(keeping).policy.env_allow == ()
     assert asked_for([asking, keeping]) == (["TOKEN"], []) and asked_for([keeping]) == ([], [])
-    Progress(live=False).asks("fizz", *asked_for([asking]))
+    SuiteProgress(live=False).asks("fizz", *asked_for([asking]))
     assert "TOKEN" in capsys.readouterr().out
 
 

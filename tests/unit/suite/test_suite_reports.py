@@ -16,7 +16,7 @@ from ringfence.proctor.suite.entry import State
 from ringfence.proctor.suite.index_page import page
 from ringfence.proctor.suite.junit import junit
 from ringfence.proctor.suite.plot import MOST_ROWS, picture
-from ringfence.proctor.suite.progress import Count, Progress, bar
+from ringfence.proctor.suite.progress import Count, SuiteProgress, bar
 from ringfence.proctor.suite.results import as_dict, cost_of, document, summary_of
 from ringfence.proctor.suite.table import table
 
@@ -166,7 +166,7 @@ class _Terminal(io.StringIO):
 
 
 def _told(stream: io.StringIO, **how: bool) -> str:
-    progress = Progress(stream, now=iter(range(1000)).__next__, **how)
+    progress = SuiteProgress(stream, now=iter(range(1000)).__next__, **how)
     progress.begin(2, 2)
     progress.wait()
     progress.again(s.without("e"))
@@ -197,7 +197,7 @@ def test_machines_get_json() -> None:
 def test_a_reader_that_goes_away_costs_nothing() -> None:
     stream = io.StringIO()
     stream.close()
-    progress = Progress(stream, live=False)
+    progress = SuiteProgress(stream, live=False)
     progress.begin(1, 1)
     progress.end(s.row())
 

@@ -17,7 +17,7 @@ from ringfence.evidence.keys import SigningKey
 from ringfence.proctor.suite import completeness, output
 from ringfence.proctor.suite.entry import Entry, Result, State, nonce_of
 from ringfence.proctor.suite.executor import Executor
-from ringfence.proctor.suite.progress import Progress
+from ringfence.proctor.suite.progress import SuiteProgress
 from ringfence.proctor.suite.reports import withdraw, write_reports
 from ringfence.proctor.suite.results import Row
 from ringfence.proctor.suite.running import run_all
@@ -171,7 +171,7 @@ class _Executor:
 def _run(answers: dict[str, list[Result]], retries: int = 2) -> dict[str, Row]:
     executor: Executor = _Executor(answers)
     rows = run_all([s.entry(name) for name in answers], s.order(), executor, public_key=s.KEY.public_hex,
-                   retries=retries, progress=Progress(live=False))  # fmt: skip
+                   retries=retries, progress=SuiteProgress(live=False))  # fmt: skip
     return {row.id: row for row in rows}
 
 
@@ -208,7 +208,7 @@ def test_results_that_nobody_asked_for_or_that_come_twice_count_once(tmp_path: P
             yield from (good, good, Result(id="stranger", state=State.VERDICT), _failed("a"))
 
     rows = run_all([s.entry("a")], s.order(), Doubling({}), public_key=s.KEY.public_hex, retries=2,
-                   progress=Progress(live=False))  # fmt: skip
+                   progress=SuiteProgress(live=False))  # fmt: skip
     assert [(row.id, row.word) for row in rows] == [("a", "pass")]
 
 

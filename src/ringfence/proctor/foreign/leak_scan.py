@@ -15,7 +15,7 @@ from ringfence.model.paths import within
 from ringfence.model.record import record
 from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.foreign.patches import FilePatch, Hunk
-from ringfence.proctor.foreign.repositories import Repository
+from ringfence.proctor.foreign.repositories import TestedRepository
 from ringfence.sandbox import programs
 from ringfence.sandbox.root import SYSTEM_FOLDERS
 
@@ -79,7 +79,7 @@ def has_fix(data: bytes, marks: Collection[Mark]) -> bool:
 
 
 def scan(
-    repository: Repository, patches: Sequence[FilePatch], roots: Sequence[str], apart: Collection[str] = (),
+    repository: TestedRepository, patches: Sequence[FilePatch], roots: Sequence[str], apart: Collection[str] = (),
     sites: Collection[str] = (),
 ) -> tuple[Leak, ...]:  # fmt: skip
     """Return what leaks below these directories. ``apart``: directories that are hidden anyway. ``sites``: further
@@ -95,7 +95,7 @@ def scan(
 class _Finder:
     """What is looked for."""
 
-    def __init__(self, repository: Repository, patches: Sequence[FilePatch], sites: Collection[str]) -> None:
+    def __init__(self, repository: TestedRepository, patches: Sequence[FilePatch], sites: Collection[str]) -> None:
         self._sites = frozenset(map(real, sites))
         self._marks = marks_of(patches)
         self._names = {os.path.basename(patch.path) for patch in patches}

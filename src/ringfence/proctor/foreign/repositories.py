@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @record
-class Repository:
+class TestedRepository:
     """How one is tested."""
 
     runner: str = PYTEST
@@ -47,37 +47,37 @@ if test -d src/_pytest && test ! -e src/_pytest/_version.py; then
 fi"""
 """What its installation would write: pytest does not start without its version number."""
 
-REPOSITORIES: Mapping[str, Repository] = {
-    "astropy/astropy": Repository(
+REPOSITORIES: Mapping[str, TestedRepository] = {
+    "astropy/astropy": TestedRepository(
         install=_BUILD, arguments=("-o", "console_output_style=classic"),
         distributions=("astropy",), packages=("astropy",),
     ),
-    "django/django": Repository(
+    "django/django": TestedRepository(
         runner=DJANGO, arguments=("--settings=test_sqlite", "--parallel", "1"), sources=("",),
         environment={"LANG": "en_US.UTF-8", "PYTHONIOENCODING": "utf8"},
         distributions=("django",), packages=("django",),
         harness=("tests/runtests.py", "tests/test_sqlite.py", "tests/urls.py"),
     ),
-    "pallets/flask": Repository(distributions=("flask",), packages=("flask",)),
-    "matplotlib/matplotlib": Repository(
+    "pallets/flask": TestedRepository(distributions=("flask",), packages=("flask",)),
+    "matplotlib/matplotlib": TestedRepository(
         install=_BUILD, sources=("lib", ""), environment={"MPLBACKEND": "agg"},
         distributions=("matplotlib",), packages=("matplotlib", "mpl_toolkits", "pylab"),
     ),
-    "mwaskom/seaborn": Repository(
+    "mwaskom/seaborn": TestedRepository(
         environment={"MPLBACKEND": "agg"}, distributions=("seaborn",), packages=("seaborn",)
     ),
-    "psf/requests": Repository(distributions=("requests",), packages=("requests",)),
-    "pydata/xarray": Repository(distributions=("xarray",), packages=("xarray",)),
-    "pylint-dev/pylint": Repository(distributions=("pylint",), packages=("pylint",)),
-    "pytest-dev/pytest": Repository(
+    "psf/requests": TestedRepository(distributions=("requests",), packages=("requests",)),
+    "pydata/xarray": TestedRepository(distributions=("xarray",), packages=("xarray",)),
+    "pylint-dev/pylint": TestedRepository(distributions=("pylint",), packages=("pylint",)),
+    "pytest-dev/pytest": TestedRepository(
         sources=("src", ""), distributions=("pytest",), packages=("pytest", "_pytest"),
         install=_PYTEST_VERSION,
     ),
-    "scikit-learn/scikit-learn": Repository(
+    "scikit-learn/scikit-learn": TestedRepository(
         install=_BUILD, distributions=("scikit-learn", "sklearn"), packages=("sklearn",)
     ),
-    "sphinx-doc/sphinx": Repository(distributions=("sphinx",), packages=("sphinx",), sources=("",)),
-    "sympy/sympy": Repository(
+    "sphinx-doc/sphinx": TestedRepository(distributions=("sphinx",), packages=("sphinx",), sources=("",)),
+    "sympy/sympy": TestedRepository(
         runner=SYMPY, arguments=("-C", "--verbose"), sources=("",),
         environment={"PYTHONWARNINGS": "ignore::UserWarning,ignore::SyntaxWarning"},
         distributions=("sympy",), packages=("sympy",), harness=("bin/test", "bin/get_sympy.py"),
@@ -85,13 +85,13 @@ REPOSITORIES: Mapping[str, Repository] = {
 }  # fmt: skip
 
 
-def repository_of(name: str) -> Repository:
+def repository_of(name: str) -> TestedRepository:
     """Return the row of ``owner/name``; former names of a project lead to its present one."""
     found = REPOSITORIES.get(_RENAMED.get(name, name))
     if found is not None:
         return found
     project = name.rpartition("/")[2]
-    return Repository(distributions=(project.lower(),), packages=(project.replace("-", "_"),))
+    return TestedRepository(distributions=(project.lower(),), packages=(project.replace("-", "_"),))
 
 
 _RENAMED = {"PyCQA/pylint": "pylint-dev/pylint", "kennethreitz/requests": "psf/requests"}

@@ -24,7 +24,7 @@ from ringfence.proctor.foreign.instance import Instance, checked_patch, instance
 from ringfence.proctor.foreign.leak_scan import Leak
 from ringfence.proctor.foreign.patches import read_patch
 from ringfence.proctor.foreign.predictions import PATCH, PROGRAM, written
-from ringfence.proctor.foreign.repositories import IMAGE_PYTHON, Repository, image_of, repository_of
+from ringfence.proctor.foreign.repositories import IMAGE_PYTHON, TestedRepository, image_of, repository_of
 from ringfence.proctor.task import Grader, Root, Task
 from ringfence.proctor.task_policy import TaskPolicy
 
@@ -104,7 +104,7 @@ def _sources(row: Instance, repo: str) -> tuple[str, ...]:
     return tuple(path for path in paths if not within(path, TESTBED))
 
 
-def _leaks(row: Instance, repository: Repository, repo: str, python: str, root: Root | None) -> tuple[Leak, ...]:
+def _leaks(row: Instance, repository: TestedRepository, repo: str, python: str, root: Root | None) -> tuple[Leak, ...]:
     """What else gives the answer away, as the agent sees it."""
     patches = checked_patch(row.patch, f"{row.where}: patch")
     if root is None:
@@ -146,7 +146,7 @@ def _solution(row: Instance, place: str, root: Root | None) -> str:
     return written(folder, "solve.sh", f'here=${{0%/*}}\n{git if root else ours}\n')
 
 
-def _setup(row: Instance, repository: Repository, python: str, place: str) -> str:
+def _setup(row: Instance, repository: TestedRepository, python: str, place: str) -> str:
     """Write what builds the package in place; empty: nothing has to be built."""
     if not repository.install:
         return ""

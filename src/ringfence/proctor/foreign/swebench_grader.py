@@ -35,7 +35,7 @@ from ringfence.proctor.foreign.graded_tree import (
 from ringfence.proctor.foreign.instance import Instance, checked_patch
 from ringfence.proctor.foreign.named_tests import check_files, django_label, files_to_run, meant
 from ringfence.proctor.foreign.patches import Content, PatchError, read_below
-from ringfence.proctor.foreign.repositories import DJANGO, Repository, repository_of
+from ringfence.proctor.foreign.repositories import DJANGO, TestedRepository, repository_of
 from ringfence.proctor.grading import Grading, described
 from ringfence.proctor.pytest_results import Expected, Read, Told
 from ringfence.proctor.rooted import phase
@@ -55,7 +55,7 @@ _SHUFFLED, _IN_ORDER, _ALONE = range(3)
 
 
 @record
-class Prepared:
+class PreparedInstance:
     """What was fixed before the agent ran."""
 
     files: Files
@@ -67,7 +67,7 @@ class Prepared:
     without_twin: tuple[str, ...] = ()
 
 
-def prepare(task: Task, staged: str, *, rng: Random | None = None) -> Prepared:
+def prepare(task: Task, staged: str, *, rng: Random | None = None) -> PreparedInstance:
     """Try an instance with its own patch. ``staged``: the repository as the agent will get it."""
     instance = instance_of(task)
     where = instance.where
@@ -110,7 +110,7 @@ def run_tests(
     return run(job, policy, on_event=on_event)
 
 
-def _settings(repository: Repository, workspace: str, files: Sequence[str], describes: bool) -> dict[str, object]:
+def _settings(repository: TestedRepository, workspace: str, files: Sequence[str], describes: bool) -> dict[str, object]:
     labels = [django_label(path) for path in files] if repository.runner == DJANGO else list(files)
     return {
         "workspace": workspace, "sources": repository.sources, "own": repository.packages, "runner": repository.runner,
@@ -131,7 +131,7 @@ class _Trials:
         self.rng = rng
         self.runner = repository_of(instance.repo).runner
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedInstance:
         plain = self._run(describes=True)
         self._check(plain)
         names = meant(self.instance.tests, {name: plain.messages.get(name, "") for name in plain.outcomes}, self.runner)
@@ -139,7 +139,7 @@ class _Trials:
         wanted = {test for tests in names.values() for test in tests}
         mixes, told = self._mixed(plain, wanted)
         expected = expected_of(mixes, told)
-        return Prepared(
+        return PreparedInstance(
             files={**self.files, **_texts(mixes)}, run_files=self.run_files, expected=expected,
             required={name: _required(tests, mixes, expected) for name, tests in names.items()},
             without_twin=_without_twin(wanted, expected),
@@ -244,7 +244,7 @@ def expected_of(mixes: Mapping[str, Mixed], told: Told) -> Expected:
     seen = {results.split(name)[0] for name in told.outcomes}
     twins = {f"{path}::{name}": (f"{path}::{own}", twin.case) for path, mixed in mixes.items()
              for name, (own, twin) in mixed.twins.items()}  # fmt: skip
-    known = results.Known(Expected(tests=tests, twins=twins))
+    known = results.KnownTests(Expected(tests=tests, twins=twins))
     for base in seen:
         if known.twin(base)[0]:
             twins[base] = known.twin(base)
@@ -276,7 +276,9 @@ def _without_twin(wanted: set[str], expected: Expected) -> tuple[str, ...]:
 # ---- after it
 
 
-def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
+def grade(
+    task: Task, prepared: PreparedInstance, submission: Submission, *, on_event: OnEvent | None = None
+) -> Grading:
     """Run the tests on what an agent left, and return the grading. Its directory belongs to the run, and is changed."""
     own = repository_of(instance_of(task).repo).harness
     replaced = restore(submission.folder, prepared.files, own)
@@ -286,7 +288,7 @@ def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: O
     return judged(instance_of(task), prepared, outcome, {**described(submission), "restored": replaced})
 
 
-def judged(instance: Instance, prepared: Prepared, outcome: Outcome, details: Mapping[str, object]) -> Grading:
+def judged(instance: Instance, prepared: PreparedInstance, outcome: Outcome, details: Mapping[str, object]) -> Grading:
     """Return the grading for an end of the worker."""
     told = results.parse(outcome.message)
     found = results.read(told, prepared.expected)
@@ -321,7 +323,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _details(
-    instance: Instance, prepared: Prepared, told: Told, found: Read, bad: Sequence[str]
+    instance: Instance, prepared: PreparedInstance, told: Told, found: Read, bad: Sequence[str]
 ) -> dict[str, object]:
     """Plain data for ``grading.json``; messages are the worker's word."""
     sets = {"FAIL_TO_PASS": instance.fail_to_pass, "PASS_TO_PASS": instance.pass_to_pass}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # ---- what is imported from where
 
 
-class Guard:
+class InterpreterFinder:
     """Finds some names where the interpreter has them, and nowhere else."""
 
     def __init__(self, names: "Iterable[str]", places: "list[str]") -> None:
@@ -67,7 +67,7 @@ def arrange_imports(workspace: str, sources: "Sequence[str]", own: "Sequence[str
     """The repository comes first for all names but those of the interpreter and the runner."""
     guarded = (standard_names() | set(RUNNER)) - set(own)
     place = next(number for number, finder in enumerate(sys.meta_path) if finder is PathFinder)
-    sys.meta_path.insert(place, Guard(guarded, list(sys.path)))
+    sys.meta_path.insert(place, InterpreterFinder(guarded, list(sys.path)))
     folders = [os.path.normpath(os.path.join(workspace, each)) for each in sources]
     sys.path[:0] = [each for each in folders if os.path.isdir(each)]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)  # of programs that tests start

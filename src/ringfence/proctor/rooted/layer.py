@@ -48,7 +48,7 @@ _PLUGIN = "pytest would load it as a plugin"
 
 
 @record
-class Sifted:
+class SiftedLayer:
     """What is left of a layer."""
 
     layer: Manifest
@@ -65,14 +65,14 @@ Content = Callable[[str], tuple[bytes, bytes]]
 def sift(
     layer: Manifest, base: Manifest, task: Task, content: Content = lambda _: (b"", b""), hidden: Iterable[str] = (),
     look: Look | None = None, imported: Collection[str] = (),
-) -> Sifted:  # fmt: skip
+) -> SiftedLayer:  # fmt: skip
     """``base``: what the image has at the paths of the layer, above them and where programs lie. ``hidden``: hidden
     from the agent, so what it put there is not its work. ``look``: looks up everything else in the image. ``imported``:
     modules that its Python imports by itself. Pure."""
     closed = _closed(task, look or base.get)
     told = import_filter.first(ordered(import_filter.written(base, layer, closed)) if closed else ())
     if problem := import_filter.too_much(layer):
-        return Sifted(layer={}, forbidden=tuple(f"/{path}" for path in told), problem=problem)
+        return SiftedLayer(layer={}, forbidden=tuple(f"/{path}" for path in told), problem=problem)
     reasons = _Reasons(layer, base, task, content, closed, hidden, look or base.get, imported)
     unwanted = {path: reason for path in ordered(layer) if (reason := reasons.of(path, layer[path]))}
     kept: dict[str, Entry] = {}
@@ -82,7 +82,7 @@ def sift(
     leading = links.leading(kept, look or base.get, _secrets(task))
     kept, unwanted = {path: kept[path] for path in kept if path not in leading}, unwanted | leading
     named = {path: reason for path, reason in unwanted.items() if not import_filter.is_closed(path, closed)}
-    return Sifted(layer=kept, dropped=import_filter.named(named), forbidden=tuple(f"/{path}" for path in told))
+    return SiftedLayer(layer=kept, dropped=import_filter.named(named), forbidden=tuple(f"/{path}" for path in told))
 
 
 class _Reasons:
@@ -201,7 +201,7 @@ def program_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
 # ---- on the disk
 
 
-def take(transaction: Transaction, task: Task) -> tuple[str, Sifted]:
+def take(transaction: Transaction, task: Task) -> tuple[str, SiftedLayer]:
     """Take out of the agent's layer what is not graded; return the directory of its ``upper`` and ``work``, and what is
     left. Nobody may work on it any more."""
     assert task.root is not None
@@ -218,15 +218,16 @@ def take(transaction: Transaction, task: Task) -> tuple[str, Sifted]:
             tree.close()
 
 
-def taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
+def taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> SiftedLayer:
     """The same for the directories themselves."""
     found, below = Scan(upper, prefix=_OVERLAY), Scan(base, ours=False)
     try:
         seen = found.below("", UNREAD, cut=True, most=MAX_ENTRIES)
     except (CheckpointError, OSError) as error:
-        return Sifted(layer={}, problem=f"the submission can't be read: {error}")
+        return SiftedLayer(layer={}, problem=f"the submission can't be read: {error}")
     if found.cut_short:
-        return Sifted(layer={}, problem=f"the submission has more than {MAX_ENTRIES} changed paths, or too deep ones")
+        problem = f"the submission has more than {MAX_ENTRIES} changed paths, or too deep ones"
+        return SiftedLayer(layer={}, problem=problem)
     now = entries.of_index(seen)
     contents: Content = lambda path: (_head(below, path), _head(found, path))  # noqa: E731
     look = _looked(below)

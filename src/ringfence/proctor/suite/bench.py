@@ -21,7 +21,7 @@ from ringfence.proctor.suite import output, reports
 from ringfence.proctor.suite.entry import Entry, Order, folder_name
 from ringfence.proctor.suite.executor import Executor
 from ringfence.proctor.suite.local_executor import LocalExecutor, preload
-from ringfence.proctor.suite.progress import Progress
+from ringfence.proctor.suite.progress import SuiteProgress
 from ringfence.proctor.suite.results import Row
 from ringfence.proctor.suite.running import run_all
 from ringfence.proctor.suite.tasks import asked_for, tasks_of
@@ -94,14 +94,14 @@ class Plan:
 
 
 def bench(
-    plan: Plan, *, seed: str | None = None, key_file: str | None = None, progress: Progress | None = None
+    plan: Plan, *, seed: str | None = None, key_file: str | None = None, progress: SuiteProgress | None = None
 ) -> Benched:
     """Run every task of a suite, write the results, and return them.
 
     For a process with one thread. ``seed`` and ``key_file``: what signs; without either, and without the variable, a
     key is made in the output directory.
     """
-    told = progress or Progress(live=False)
+    told = progress or SuiteProgress(live=False)
     entries = tasks_of(plan.suite, repos=plan.repos, options=plan.options, only=plan.only, skip=plan.skip)
     scaffold = tuple(map(absolute, plan.scaffold))
     if within(real(plan.out), real(plan.suite)):
@@ -123,7 +123,7 @@ def bench(
 
 
 def _run(
-    plan: Plan, entries: Sequence[Entry], order: Order, folder: str, public_key: str, progress: Progress
+    plan: Plan, entries: Sequence[Entry], order: Order, folder: str, public_key: str, progress: SuiteProgress
 ) -> tuple[Row, ...]:
     executor = _executor(plan, order, folder, progress.wait)
     try:

@@ -162,7 +162,7 @@ class _Json:
         pass
 
 
-class Progress:
+class SuiteProgress:
     """Tells of one suite."""
 
     def __init__(

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from ringfence.errors import SandboxError
 from ringfence.proctor.suite.entry import Entry, Order, Result, State
 from ringfence.proctor.suite.executor import Executor
-from ringfence.proctor.suite.progress import Progress
+from ringfence.proctor.suite.progress import SuiteProgress
 from ringfence.proctor.suite.results import Row, row_of
 
 
 def run_all(
-    entries: Sequence[Entry], order: Order, executor: Executor, *, public_key: str, retries: int, progress: Progress
-) -> tuple[Row, ...]:
+    entries: Sequence[Entry], order: Order, executor: Executor, *,
+    public_key: str, retries: int, progress: SuiteProgress,
+) -> tuple[Row, ...]:  # fmt: skip
     """A row for each entry, in their order. Entries whose tasks have the same id have no verdict."""
     by_id = {entry.id: entry for entry in entries}
     attempts = dict.fromkeys(by_id, 0)

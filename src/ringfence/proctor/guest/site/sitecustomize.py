@@ -88,7 +88,7 @@ def is_installed(folder):  # type: (str) -> bool
     return in_library or parts[-1] in ("site-packages", "dist-packages")
 
 
-class Guard:
+class InstalledFinder:
     """Finds the standard library and the runner of tests where they are installed, and nowhere else."""
 
     def __init__(self, finder, knows, late=""):  # type: (type[PathFinder], Callable[[str], bool], str) -> None
@@ -156,7 +156,7 @@ def guard(knows, late=""):  # type: (Callable[[str], bool], str) -> None
     """``knows``: whether a place on the search path is trusted with these names."""
     from importlib.machinery import PathFinder
 
-    sys.meta_path.insert(sys.meta_path.index(PathFinder), Guard(PathFinder, knows, late))
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), InstalledFinder(PathFinder, knows, late))
 
 
 def guard_in_an_image():  # type: () -> None
