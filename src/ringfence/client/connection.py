@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from ringfence.client.link import Link
-from ringfence.client.wire import Told, read_error, understood
+from ringfence.client.wire import ToldObject, read_error, understood
 from ringfence.errors import SandboxError, SupervisionError, UnavailableError, UsageError, is_of_a_call
 
 _MOST_ANSWER_BYTES = 1 << 30
@@ -48,7 +48,7 @@ class Connection:
 
     def json(
         self, method: str, path: str, body: object = None, *, key: str = "", query: Mapping[str, object] | None = None
-    ) -> Told:
+    ) -> ToldObject:
         """The answer to a request with or without JSON; a refusal is raised as the library would raise it."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"} if body is not None else {}
@@ -147,12 +147,12 @@ class Connection:
             link.close()
 
 
-def _object(answer: bytes) -> Told:
+def _object(answer: bytes) -> ToldObject:
     """Nothing is an empty one."""
     found = json.loads(answer) if answer else {}
     if not isinstance(found, dict):
         raise ValueError("this is no object")
-    return Told(found)
+    return ToldObject(found)
 
 
 def _address(text: str) -> SplitResult:

@@ -33,7 +33,7 @@ def understood(read: Callable[..., T], *given: Any) -> T:
                                hint="is it a ringfence service of the same version?") from error  # fmt: skip
 
 
-class Told(dict[str, Any]):
+class ToldObject(dict[str, Any]):
     """The JSON object of an answer: what it lacks is the service's mistake."""
 
     def __missing__(self, name: str) -> NoReturn:

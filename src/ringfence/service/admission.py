@@ -35,7 +35,7 @@ class Full(SandboxError):
 
 
 @record(eq=False)
-class Place:
+class ReservedRoom:
     """One sandbox's room, from the time it is asked for until it is given back."""
 
     tenant: Tenant
@@ -67,8 +67,8 @@ class Admission:
         self._spare_bytes = spare_bytes
         self._available = available
         self._seen = (0.0, 2**62)
-        self.waiting: deque[Place] = deque()
-        self._held: set[Place] = set()
+        self.waiting: deque[ReservedRoom] = deque()
+        self._held: set[ReservedRoom] = set()
         self.reserved_bytes = 0
         self._of: dict[str, list[int]] = {}
         """Name of a tenant → sandboxes and bytes that it has."""
@@ -86,10 +86,10 @@ class Admission:
 
     # ---- coming and going
 
-    def join(self, tenant: Tenant, memory_bytes: int) -> Place:
+    def join(self, tenant: Tenant, memory_bytes: int) -> ReservedRoom:
         """Get a place, now or when its turn comes; Full if the queue is full, or nothing of that size ever fits."""
         self._refuse_too_large(tenant, memory_bytes)
-        place = Place(tenant=tenant, memory_bytes=memory_bytes, turn=asyncio.get_running_loop().create_future())
+        place = ReservedRoom(tenant=tenant, memory_bytes=memory_bytes, turn=asyncio.get_running_loop().create_future())
         if not self._is_anyones_turn() and self._has_room(place) and not self._is_at_quota(place):
             self._serve(place)
             return place
@@ -101,7 +101,7 @@ class Admission:
         self._serve_waiting()  # those before it may all belong to tenants at their quota
         return place
 
-    def leave(self, place: Place, used_s: float | None = None) -> None:
+    def leave(self, place: ReservedRoom, used_s: float | None = None) -> None:
         """Give it back, or give up waiting. Twice is harmless."""
         if place in self._held:
             self._held.discard(place)
@@ -148,12 +148,12 @@ class Admission:
         """Whether somebody waits for room on the machine; tenants at their quota hold nobody up."""
         return any(not self._is_at_quota(each) for each in self.waiting)
 
-    def _is_at_quota(self, place: Place) -> bool:
+    def _is_at_quota(self, place: ReservedRoom) -> bool:
         sandboxes, memory = self.used_by(place.tenant)
         too_much = memory + place.memory_bytes > place.tenant.memory_bytes
         return sandboxes >= place.tenant.sandboxes or too_much
 
-    def _has_room(self, place: Place) -> bool:
+    def _has_room(self, place: ReservedRoom) -> bool:
         if len(self._held) >= self.sandboxes or self.reserved_bytes + place.memory_bytes > self.memory_bytes:
             return False
         # One is always let in: a machine that is busy with other things must not block for ever.
@@ -165,7 +165,7 @@ class Admission:
             self._seen = now, self._available()
         return self._seen[1]
 
-    def _serve(self, place: Place) -> None:
+    def _serve(self, place: ReservedRoom) -> None:
         self._held.add(place)
         self.reserved_bytes += place.memory_bytes
         mine = self._of.setdefault(place.tenant.name, [0, 0])

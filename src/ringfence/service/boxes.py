@@ -27,7 +27,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.limits import ResourceLimits
 from ringfence.monitor.resource_monitor import ResourceMonitor
 from ringfence.service import store as stored
-from ringfence.service.admission import Admission, Full, Place
+from ringfence.service.admission import Admission, Full, ReservedRoom
 from ringfence.service.figures import Figures
 from ringfence.service.settings import NamedWorkspace
 from ringfence.service.tokens import Tenant
@@ -59,7 +59,7 @@ class KeptBox:
         self.policy = policy
         self.transaction = transaction
         self.box: Box | None = None
-        self.place: Place | None = None
+        self.place: ReservedRoom | None = None
         self.visits = 0
         self.is_session = False
         """An interpreter lives in it, so the box has no deadline; each visit has its policy's."""
@@ -229,7 +229,7 @@ class Boxes:
 
     async def _created(
         self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, tighten: Mapping[str, Any],
-        workspace: NamedWorkspace | None, place: Place, is_session: bool,
+        workspace: NamedWorkspace | None, place: ReservedRoom, is_session: bool,
     ) -> KeptBox:  # fmt: skip
         try:
             await place.turn

@@ -19,7 +19,7 @@ from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.service import store as stored
-from ringfence.service.admission import Full, Place
+from ringfence.service.admission import Full, ReservedRoom
 from ringfence.service.event_log import EventLog
 from ringfence.service.json_text import Written, json_in_steps, json_text
 from ringfence.service.tokens import Tenant
@@ -54,7 +54,7 @@ class Run:
     """The service is told to end, and ends it."""
 
     def __init__(
-        self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: Place | None,
+        self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: ReservedRoom | None,
         spec: dict[str, Any],
     ) -> None:  # fmt: skip
         """``spec``: the request, to be repeated if it had not begun when the service ended."""

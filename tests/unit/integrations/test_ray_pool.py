@@ -181,7 +181,7 @@ class _NoPool:
 def test_a_timer_that_comes_too_late_closes_nothing_that_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has fired and waits for the lock while the pool is lent to somebody else."""
     monkeypatch.setattr(worker, "Pool", _NoPool)
-    kept, settings = worker._Kept(), ray_pool.Settings(policy=POLICY, preload=(), width=1, version="1")
+    kept, settings = worker._Kept(), ray_pool.PoolSettings(policy=POLICY, preload=(), width=1, version="1")
     with kept.lent(settings) as first:
         pass
     late = kept._timer
@@ -212,6 +212,6 @@ def test_a_node_with_another_version_or_without_a_token_runs_nothing(
     monkeypatch: pytest.MonkeyPatch, ray: FakeRay
 ) -> None:
     monkeypatch.undo()
-    settings = ray_pool.Settings(policy=POLICY, preload=(), width=1, version="0.0.1")
+    settings = ray_pool.PoolSettings(policy=POLICY, preload=(), width=1, version="0.0.1")
     (error,) = worker.run_jobs(settings, [None], None)  # type: ignore[list-item]
     assert isinstance(error, UnavailableError) and "0.0.1" in str(error)

@@ -21,7 +21,7 @@ from ringfence.engine.keywords import deadline_of, job_of
 from ringfence.engine.mapping import Bar
 from ringfence.engine.run import traits_of
 from ringfence.errors import SandboxError, UsageError
-from ringfence.integrations.ray.wire import CallWork, Settings, SourceWork, WiredJob, wired
+from ringfence.integrations.ray.wire import CallWork, PoolSettings, SourceWork, WiredJob, wired
 from ringfence.integrations.ray.worker import run_jobs
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
@@ -58,7 +58,7 @@ class RayPool:
         width = min(_WIDEST, _smallest_node(self._ray.nodes())) if width is None else width
         if type(width) is not int or not 1 <= width <= slots_of(self._ray):
             raise UsageError(f"width: {width!r} is not from 1 to the {slots_of(self._ray)} slots of the cluster")
-        self._settings = Settings(policy=self.policy, preload=tuple(preload), width=width, version=__version__)
+        self._settings = PoolSettings(policy=self.policy, preload=tuple(preload), width=width, version=__version__)
         self._blobs = Blobs(self._ray)
         self._open: set[Dispatch] = set()
         self._closed = False

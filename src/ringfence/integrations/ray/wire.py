@@ -19,7 +19,7 @@ from ringfence.python_jobs import job as python_job
 
 
 @record
-class Settings:
+class PoolSettings:
     """What all jobs of a pool have in common."""
 
     policy: SandboxPolicy

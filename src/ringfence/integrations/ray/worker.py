@@ -16,7 +16,7 @@ from ringfence.cluster.routes import check_route
 from ringfence.egress.upstream import is_own
 from ringfence.engine.pool import Pool
 from ringfence.errors import SandboxError
-from ringfence.integrations.ray.wire import Settings, WiredJob, unwired
+from ringfence.integrations.ray.wire import PoolSettings, WiredJob, unwired
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.python_jobs import job as python_job
@@ -26,7 +26,7 @@ IDLE_S = 60.0
 _received = Received()
 
 
-def run_jobs(settings: Settings, jobs: Sequence[WiredJob], timeout: float | None) -> list[Outcome | SandboxError]:
+def run_jobs(settings: PoolSettings, jobs: Sequence[WiredJob], timeout: float | None) -> list[Outcome | SandboxError]:
     """Run them, as many at a time as the worker has slots for; how each ended, in order."""
     try:
         check_node(settings.version)
@@ -61,13 +61,13 @@ class _Kept:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pool: Pool | None = None
-        self._settings: Settings | None = None
+        self._settings: PoolSettings | None = None
         self._timer: threading.Timer | None = None
 
-    def lent(self, settings: Settings) -> _Lent:
+    def lent(self, settings: PoolSettings) -> _Lent:
         return _Lent(self, settings)
 
-    def take(self, settings: Settings) -> Pool:
+    def take(self, settings: PoolSettings) -> Pool:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -97,7 +97,7 @@ class _Kept:
 
 
 class _Lent:
-    def __init__(self, kept: _Kept, settings: Settings) -> None:
+    def __init__(self, kept: _Kept, settings: PoolSettings) -> None:
         self._kept, self._settings = kept, settings
 
     def __enter__(self) -> Pool:
