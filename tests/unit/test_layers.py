@@ -166,6 +166,27 @@ def test_the_circle_check_sees_one() -> None:
     assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {"b", "c"}
 
 
+def _clashes(classes: list[tuple[str, str, str]]) -> set[str]:
+    """Names that two classes in one package or in adjacent layers have; of each: name, package, module."""
+    return {f"{name}: {one}, {other}" for number, (name, package, one) in enumerate(classes)
+            for same, its, other in classes[:number]
+            if name == same and (package == its or abs(_layer(package) - _layer(its)) == 1)}  # fmt: skip
+
+
+def test_no_two_classes_of_one_name_are_neighbours() -> None:
+    """Who reads a name at its use must not have to ask which of two it is."""
+    nodes = ((path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.ClassDef))
+    classes = [(node.name, _package_of(path), path.relative_to(PACKAGE).as_posix())
+               for path, node in nodes if not node.name.startswith("_")]  # fmt: skip
+    assert len(classes) > 500 and _clashes(classes) == set()
+
+
+def test_the_check_of_class_names_sees_both_kinds_of_neighbours() -> None:
+    rows = [("Box", "engine", "a"), ("Box", "backends", "b"), ("Box", "cli", "c"), ("Box", "cli", "d"),
+            ("Box", "kernel", "e"), ("Box", "evidence", "f")]  # fmt: skip
+    assert _clashes(rows) == {"Box: b, a", "Box: d, c"}
+
+
 def test_no_folder_has_too_many_modules() -> None:
     folders = {path.parent for path in MODULES if path.parent != PACKAGE / "cli"}
     crowded = {folder: count for folder in folders if (count := len(list(folder.glob("*.py")))) > 26}
