@@ -1,6 +1,7 @@
 """Run a command under a policy: its input, output, signals and exit code are passed through.
 
-It sees the system's programs and the current directory, has no network, and what it changes is kept aside.
+It sees the current directory, the system's directories and the Python that ringfence runs on. It has no network, and
+what it changes is kept aside.
 """
 
 from __future__ import annotations
