@@ -144,6 +144,28 @@ def test_a_trainers_function_gives_a_number_for_each_completion(rewards: Rewards
 
 @on_linux
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("tests", "count"),
+    [
+        ("assert f(1) == 1\nassert f(2) == 4", 1),
+        ("def test_one(): assert f(1) == 1\ndef test_two(): assert f(2) == 4", 3),
+        ("def test_all():\n    assert f(1) == 1\n    assert f(2) == 4\n    assert f(3) == 9", 7),
+        ("assert f(1) == 1\ndef test_two(): assert f(2) == 4", 3),
+    ],
+    ids=["plain", "one call each", "three in a row", "mixed"],
+)
+def test_how_many_sandboxes_a_program_takes(
+    pool: Pool, rewards: Rewards, monkeypatch: pytest.MonkeyPatch, tests: str, count: int
+) -> None:
+    jobs: list[object] = []
+    real = pool.try_map
+    monkeypatch.setattr(pool, "try_map", lambda work, items, **rest: real(work, jobs.extend(items) or items, **rest))
+    assert rewards.score("def f(n): return n * n", tests).all_passed
+    assert len(jobs) == count
+
+
+@on_linux
+@pytest.mark.system
 def test_a_loop_may_make_many_calls(rewards: Rewards) -> None:
     tests = "def test_all():\n    for x in range(60):\n        assert square(x) == x * x\n"
     assert rewards.score("def square(x): return x * x", tests).score == 1.0
