@@ -164,6 +164,8 @@ def test_a_maker_keeps_nothing_of_what_it_could_not_make(
     monkeypatch.setenv("RINGFENCE_PURE", pure)
     for fixed in ("showing.refuse_absent", "showing.refuse_places"):  # it goes after they have looked
         monkeypatch.setattr(f"ringfence.sandbox.{fixed}", lambda policy: None)
+    table = host.mount_table()
+    monkeypatch.setattr(host, "mount_table", lambda: table)  # what other tests mount meanwhile is another look
     monkeypatch.setattr(drafts, "GOOD_FOR_S", 1e6)
     shown = tmp_path / "shown"
     shown.mkdir()
