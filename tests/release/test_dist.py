@@ -134,5 +134,5 @@ def _set_up(tree: Path) -> None:
     python = tree / ".venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    for name in (".ready", ".native"):
+    for name in (".installed", ".ready", ".native"):  # else it would be installed over what the tests run
         (tree / ".venv" / name).touch()
