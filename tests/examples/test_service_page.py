@@ -35,9 +35,9 @@ def test_a_service_that_was_just_installed_does_what_the_client_asks(tmp_path: P
         printed = network.shell("python ../example.py")
     assert (tmp_path / "work" / "pip.txt").read_text() == "install .[service]\n"
     assert f"{ADDRESS}/" in said.read_text().splitlines()
-    hello, *box, product = printed.splitlines()
-    assert hello == "b'hello\\n'" and product == "42"
-    assert box[0].startswith("b'42\\n' ") and "+42" in box
+    hello, got, *diff, product = printed.splitlines()
+    assert (hello, got, product) == ("b'hello\\n'", "b'42\\n'", "42")
+    assert "+42" in diff
 
 
 class Served(NamedTuple):
