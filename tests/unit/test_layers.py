@@ -323,7 +323,7 @@ def test_a_policy_loads_what_reads_its_network_and_no_more(network: str, loaded_
 def test_the_main_path_does_not_load_what_is_slow_to_load() -> None:
     backends = "ringfence.backends.process, ringfence.backends.strict, ringfence.kernel.cgroup.group"
     loaded = _loaded_by(f"import ringfence.cli.run, {backends}")
-    slow = {"dataclasses", "inspect", "typing", "json", "subprocess", "asyncio", "yaml", "tempfile"}
+    slow = {"dataclasses", "inspect", "typing", "json", "subprocess", "asyncio", "yaml", "tempfile", "ntpath"}
     assert not loaded & {*slow, "re", "enum", "functools", "collections", "contextlib", "threading", "importlib"}
 
 

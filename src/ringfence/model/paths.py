@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-from ringfence.model import windows_paths
-
 
 def within(path: str, top: str) -> bool:
     """Whether it is the directory, or below it.
@@ -18,7 +16,11 @@ def within(path: str, top: str) -> bool:
 
 def lies_in(path: str, folder: str) -> bool:
     """The same for absolute paths of this host: on Windows case and kind of slash do not matter."""
-    return windows_paths.is_within(path, folder) if os.name == "nt" else within(path, folder)
+    if os.name != "nt":
+        return within(path, folder)
+    from ringfence.model import windows_paths  # loads ntpath, which every cold start here would wait for
+
+    return windows_paths.is_within(path, folder)
 
 
 def quoted(name: str) -> str:
