@@ -323,6 +323,22 @@ def test_policy(sandbox):
     assert _summary(_pytest(project, "--strict-markers")) == (0, "2 passed")
 
 
+def test_markers_of_module_class_and_test_make_one_policy(project: Path) -> None:
+    (project / "test_a.py").write_text("""\
+import pytest
+pytestmark = pytest.mark.sandbox(environment={"FROM": "module"}, wall_time_s=30, nofile=64)
+@pytest.mark.sandbox(nofile=128)
+class TestOfClass:
+    @pytest.mark.sandbox(wall_time_s=1)
+    def test_all(self, sandbox):
+        assert sandbox.run(["sh", "-c", "echo $FROM $(ulimit -n)"]).stdout == b"module 128\\n"
+        assert str(sandbox.run(["sleep", "100"]).status) == "TIMEOUT"
+def test_of_the_module(sandbox):
+    assert sandbox.run(["sh", "-c", "ulimit -n"]).stdout == b"64\\n"
+""")
+    assert _summary(_pytest(project, "--strict-markers")) == (0, "2 passed")
+
+
 @pytest.mark.parametrize(
     ("flag", "answer"), [("--ringfence", (1, "1 error")), ("--ringfence=process", (0, "1 passed"))]
 )

@@ -45,9 +45,10 @@ def _as_program(work: Callable[[], None]) -> None:
 
 
 def _put(name: str) -> None:
-    if os.path.dirname(name):
-        os.makedirs(os.path.dirname(name), exist_ok=True)
-    new = f"{name}.{os.urandom(4).hex()}"
+    folder = os.path.dirname(name)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    new = os.path.join(folder, f".{os.urandom(8).hex()}")  # not made of the name, which may be as long as names may be
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         while piece := os.read(0, _PIECE_BYTES):

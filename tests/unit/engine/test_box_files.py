@@ -26,7 +26,10 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
         yield opened
 
 
-@pytest.mark.parametrize("name", [ODD, Path("a/path"), b"bytes", "new\nline"], ids=ascii)
+@pytest.mark.parametrize(
+    "name", [ODD, Path("a/path"), b"bytes", "new\nline", "n" * 255, f"a/{ODD}{'n' * 252}"],
+    ids=lambda name: ascii(name)[:20],
+)
 def test_a_name_may_be_whatever_a_name_can_be(box: Box, name: str) -> None:
     box.put(name, b"content")
     assert box.get(name) == b"content"

@@ -67,8 +67,10 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Box]:
     """A strict box with a private directory; ``@pytest.mark.sandbox(mem_bytes="64M")`` changes its policy."""
     import ringfence
 
-    marker = request.node.get_closest_marker("sandbox")
-    policy = ringfence.SandboxPolicy.from_dict({"isolation": "strict", **(marker.kwargs if marker else {})})
+    fields: dict[str, object] = {"isolation": "strict"}
+    for marker in reversed(list(request.node.iter_markers("sandbox"))):  # the nearest one last
+        fields |= marker.kwargs
+    policy = ringfence.SandboxPolicy.from_dict(fields)
     with _opened(policy) as box:
         yield box
 
