@@ -90,7 +90,8 @@ def test_it_gives_up_where_the_kernel_does(tmp_path: Path, count: int, error: in
     for number in range(count):
         (tmp_path / str(number + 1)).symlink_to(str(number))
     assert walk(f"{tmp_path}/{count}").error == error
-    assert os.path.exists(f"{tmp_path}/{count}") == (not error)
+    # Where mounts change meanwhile, the kernel begins anew, and the links of the first attempt count too.
+    assert any(os.path.exists(f"{tmp_path}/{count}") for _ in range(100)) == (not error)
 
 
 def test_a_link_to_itself_ends(tmp_path: Path) -> None:
