@@ -1,4 +1,5 @@
-"""What stands in the repository's documents: no mark of a broken merge, and decisions in their order."""
+"""What stands in the repository's documents: no mark of a broken merge, decisions in their order, and a changelog that
+tells only of states that users had."""
 
 from __future__ import annotations
 
@@ -29,3 +30,16 @@ def test_the_table_of_decisions_names_each_once_in_order_and_without_gaps() -> N
     table = (decisions / "README.md").read_text("utf-8")
     assert superseded == re.findall(r"^\| \[\d+\]\(([^)]+)\).*\. Superseded by ", table, re.MULTILINE)
     assert [int(name[:4]) for name in listed] == [*range(1, len(listed) + 1)], "a number is missing, or there twice"
+
+
+def _looks_back(changelog: str) -> bool:
+    """Whether it tells of what was before, although no version is released yet: nobody had that."""
+    return not re.search(r"^## \[\d", changelog, re.MULTILINE) and re.search(r"\bBefore,", changelog) is not None
+
+
+def test_until_the_first_release_the_changelog_tells_of_nothing_before_it() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert not _looks_back(text)
+    unreleased = "## [Unreleased]: 0.1.0\n- A job ends. Before, it did not.\n"
+    assert _looks_back(unreleased)
+    assert not _looks_back(f"{unreleased}\n## [0.1.0]\n- The first version.\n")
