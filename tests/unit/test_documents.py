@@ -1,5 +1,5 @@
-"""What stands in the repository's documents: no mark of a broken merge, decisions in their order, and a changelog that
-tells only of states that users had."""
+"""What stands in the repository's documents: no mark of a broken merge, decisions in order and on a page each, and a
+changelog that tells only of states that users had."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PAGE_WORDS = 650
 
 
 def _marked(path: Path) -> bool:
@@ -43,3 +44,15 @@ def test_until_the_first_release_the_changelog_tells_of_nothing_before_it() -> N
     unreleased = "## [Unreleased]: 0.1.0\n- A job ends. Before, it did not.\n"
     assert _looks_back(unreleased)
     assert not _looks_back(f"{unreleased}\n## [0.1.0]\n- The first version.\n")
+
+
+def _longer_than_a_page(decisions: Path) -> list[str]:
+    found = {path.name: len(path.read_text("utf-8").split()) for path in sorted(decisions.glob("[0-9]*.md"))}
+    return [f"{name}: {words} words" for name, words in found.items() if words > PAGE_WORDS]
+
+
+def test_each_decision_is_on_one_page(tmp_path: Path) -> None:
+    assert _longer_than_a_page(ROOT / "docs" / "adr") == []
+    for number, words in enumerate((PAGE_WORDS, PAGE_WORDS + 1), start=1):
+        (tmp_path / f"000{number}-decided.md").write_text("word " * words)
+    assert _longer_than_a_page(tmp_path) == [f"0002-decided.md: {PAGE_WORDS + 1} words"]
