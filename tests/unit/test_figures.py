@@ -18,7 +18,7 @@ from ringfence.checkpoint.commit import originals
 from ringfence.cluster import blobs, dispatch
 from ringfence.container import job_spec, visits
 from ringfence.docker_sandbox import one_run, removal, told
-from ringfence.egress import addresses, upstream
+from ringfence.egress import addresses, gateway, upstream
 from ringfence.engine import box, pool
 from ringfence.evidence import schema, strictjson
 from ringfence.integrations.deep_agent import call, risk
@@ -87,6 +87,8 @@ FIGURES: dict[str, tuple[str, ...]] = {
         f"{word(network_list.WILDCARD_ADDRESSES)} for a wildcard",
         f"`connections` at once ({network_list.UNNAMED['connections']:,})",
         f"`idle_s` ({network_list.UNNAMED['idle_s']:.0f})",
+        f"carries about a {word(gateway._DESCRIPTORS_EACH)}th of the hard limit of open files",
+        f"at most {gateway._MOST_CONNECTIONS:,} connections. A sandbox has at most {word(gateway._SHARE)} times",
         f"`{addresses.PROXY_ADDRESS}:{addresses.PROXY_PORT}`",
         f"at most {policy_file.MAX_FILE_BYTES // KIB} KiB and {policy_file.MAX_ENTRIES:,} entries",
         f"more than {policy_paths.MOST_PATH_BYTES:,} bytes, or with a component",
