@@ -188,6 +188,18 @@ def test_a_flood_is_bounded_and_counted(folder: Path) -> None:
     assert len(_attempts(outcome)) < 1000
 
 
+def test_a_box_counts_what_each_visit_asked_again_and_again(folder: Path) -> None:
+    policy = SandboxPolicy.from_dict({"isolation": "strict", "wall_time_s": 60, "readable_paths": [str(folder)],
+                                      "hidden_paths": [str(folder / "answers")]})  # fmt: skip
+    ask = f"import os\nfor _ in range(2000): os.path.exists({str(folder / 'answers')!r})"
+    with ringfence.open(policy) as box:
+        for _ in range(2):
+            told = box.run([sys.executable, "-I", "-c", ask]).recorder
+            assert told["total"] == 2000 == told["kept"] + told["summarised"] and told["complete"]
+            assert told["totals"] == {"hidden": 2000}
+        assert box.run(["true"]).recorder["total"] == 0
+
+
 def test_processes_that_die_while_they_ask_do_not_hang_anything(folder: Path) -> None:
     source = """
 import signal

@@ -10,6 +10,7 @@ from _collections_abc import Mapping
 from collections import deque
 
 from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT, PROXY_ADDRESS, PROXY_PORT, AddressPlan
+from ringfence.transport import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ class CallsSeen:
     def note(self, attempts: list[Note]) -> None:
         """Keep what the recorder told."""
         for attempt in attempts:
-            wall_ns, path = str(attempt.get("wall_ns", "")), attempt.get("path")
-            if attempt.get("operation") in _CALLS and isinstance(path, str) and wall_ns.isdigit():
+            told_s, path = wire.wall_s(attempt.get("wall_ns")), attempt.get("path")
+            if attempt.get("operation") in _CALLS and isinstance(path, str) and told_s is not None:
                 who = f"{attempt.get('comm')} (pid {attempt.get('pid')})" if attempt.get("pid") else ""
-                self._seen.append((int(wall_ns) / 1e9, path, who))
+                self._seen.append((told_s, path, who))
 
     def named(self, events: list[Note], heard_s: float) -> list[Note]:
         """Return the events, each with its process. One that can't be named waits for the next call of this, once: on a

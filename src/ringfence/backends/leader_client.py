@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _SIGKILL = 9
 _MAX_NOTES = 10_000
+_MAX_PAGES = 100
+"""A leader tells one when it is asked, and they are taken then."""
 # Longer than a leader tries to end its tree; then it is killed, and that takes no time.
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
 # A slow machine that starts many at once takes long for the last one; meanwhile we check whether a process is stopped.
@@ -259,6 +261,8 @@ class LeaderClient:
         elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
             self._notes.append(wire.decode_json(body))
         elif kind == wire.HEALTH:
+            if len(self._pages) >= _MAX_PAGES:
+                raise wire.Garbled(f"more than {_MAX_PAGES} pages of a recorder")
             self._pages.append(wire.decode_json(body) if body else dict(wire.NOTHING_SEEN))
             self._pages_heard += 1
         elif kind == wire.LEFT:

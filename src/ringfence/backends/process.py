@@ -232,7 +232,7 @@ class ProcessBox(PlainBox):
     def live(self, workspace: str | None) -> None:
         """Visits from now on go to this directory. It is a place for files; what a visit leaves running ends with
         it."""
-        self._scratch.name_living()
+        self._scratch.name()
         self._supervisor = LeaderClient(self._cleared(self._group), (), SCRATCH_CLEANERS)
         self._closing.add(self._supervisor.release, last=True)  # the caller may be killed in the middle of the rest
         self._place = self._scratch.living_place(workspace, self._transaction, self._place)

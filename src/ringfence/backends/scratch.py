@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ringfence.errors import SetupError, UsageError, is_of_a_call
 from ringfence.model import state_folder
 from ringfence.model.job import Job
+from ringfence.model.own import private_place
 from ringfence.model.policy import SandboxPolicy
 
 TYPE_CHECKING = False
@@ -32,14 +33,14 @@ class Scratch:
 
     variable = "TMPDIR"
     """The variable by which a user chooses where it lies."""
-    prefix = ""
+    prefix = private_place.BOX
     """Of its name: short, for the paths of sockets below it have at most 108 bytes."""
 
     def __init__(self, folders: tuple[str, ...] = ("work", "home", "tmp")) -> None:
         self.path = ""
         self.folders = folders
         self._made = False
-        self._is_living, self._lock = False, -1
+        self._lock = -1
 
     def prepare(self, job: Job | None = None) -> str:
         """The job's working directory, with its files in it; without one, the private directory that it may get."""
@@ -70,19 +71,10 @@ class Scratch:
         self.path = self.path or os.path.join(state_folder.private_place(), f"{self.prefix}{os.urandom(8).hex()}")
         return self.path
 
-    def name_living(self) -> str:
-        """The same, of a living box: a lock on it says that this process is there (``roles/scratch_cleaner``)."""
-        from ringfence.roles import scratch_cleaner
-
-        self._is_living = True
-        self.path = os.path.join(state_folder.private_place(), f"{scratch_cleaner.PREFIX}{os.urandom(8).hex()}")
-        return self.path
-
     def _make(self) -> None:
         try:
             self._make_top()
-            if self._is_living:
-                self._lock = self._locked()
+            self._lock = self._locked()
             for name in self.folders:
                 os.mkdir(os.path.join(self.path, name), 0o700)
         except OSError as error:
@@ -131,8 +123,9 @@ class Scratch:
             if not is_of_a_call(error):
                 raise
             left = f"the private directory could not be removed, remove {self.path} by hand ({error.strerror})"
-        self.path, self._made = "", False
+        place, self.path, self._made = os.path.dirname(self.path), "", False
         self._unlock()
+        self._sweep_once(place)
         return left
 
     # ---- what differs from system to system
@@ -145,12 +138,18 @@ class Scratch:
     def _write_file(self, folder: str, name: str, content: bytes) -> None:
         _write_file(folder, name, content)
 
-    # ---- a living box's lock
-
     def _locked(self) -> int:
+        """A lock says that this process is there: without one, an old directory is removed by others."""
+        return lock(self.path)
+
+    def _sweep_once(self, place: str) -> None:
+        """Remove what callers left behind that were killed before anybody else knew of it; once for each process."""
+        if os.getpid() in _swept:
+            return
         from ringfence.roles import scratch_cleaner
 
-        return scratch_cleaner.lock(self.path)
+        _swept[:] = [os.getpid()]
+        scratch_cleaner.clear_orphans(place)
 
     def _unlock(self) -> None:
         held, self._lock = self._lock, -1
@@ -160,6 +159,22 @@ class Scratch:
     def __del__(self) -> None:
         """Dropped without being removed: unlock it, so that others who may remove it can."""
         self._unlock()
+
+
+_swept: list[int] = []
+
+
+def lock(folder: str) -> int:
+    """Lock for as long as this process lives or keeps the descriptor open; -1: this file system has no locks."""
+    import fcntl
+
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(place, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(place)
+        return -1
+    return place
 
 
 def _write_file(folder: str, name: str, content: bytes) -> None:

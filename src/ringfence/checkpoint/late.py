@@ -38,6 +38,8 @@ class Late:
     problems: tuple[str, ...] = ()
     summary: tuple[Mapping[str, object], ...] = ()
     """What the recorder counted of attempts that are not named."""
+    repeats: tuple[Mapping[str, object], ...] = ()
+    """The same of attempts like one that a note names: they count for a result, and are no reason of their own."""
 
     def texts(self) -> list[str]:
         """The forbidden attempts among it, in words."""
@@ -156,26 +158,36 @@ def gaps_in(pages: Iterable[Mapping[str, object]]) -> tuple[int, tuple[str, ...]
     return count, tuple(dict.fromkeys(problems)), tuple(rows[:_MOST_ROWS])
 
 
+def repeats_in(pages: Iterable[Mapping[str, object]]) -> tuple[Mapping[str, object], ...]:
+    """What a recorder counted of attempts like one that a note names."""
+    rows = (row for page in pages for row in _listed(page.get("summary")))
+    return tuple(row for row in rows if isinstance(row, Mapping) and row.get("named"))[:_MOST_ROWS]
+
+
 def with_late(
     recorder: Mapping[str, object], notes: Iterable[Mapping[str, object]], late: Iterable[Late]
 ) -> Mapping[str, object]:
     """What a recorder says of one visit, with notes on it from elsewhere, and with late attempts."""
-    late = [each for each in late if each.notes or each.unrecorded]
+    late = [each for each in late if each.notes or each.unrecorded or each.repeats]
     told_late = (note for each in late for note in each.notes)
     beside = [*notes, *(note for note in told_late if "decision" not in note)]  # the gateway's are no recorder's
     since = list(dict.fromkeys(each.since for each in late if each.texts()))
     if not recorder or not (beside or late):
         return {"complete": False, SINCE: since} if since else recorder
     unrecorded = sum(each.unrecorded for each in late)
-    more = len(beside) + unrecorded
+    repeats = [row for each in late for row in each.repeats]
+    repeated = _sums({}, *({str(row.get("aim", "")): row.get("count")} for row in repeats))
+    more = len(beside) + unrecorded + sum(repeated.values())
     told = dict(recorder) | {
         "total": _number(recorder.get("total")) + more,
         "kept": _number(recorder.get("kept")) + len(beside),
+        "summarised": _number(recorder.get("summarised")) + sum(repeated.values()),
         "lost": _number(recorder.get("lost")) + unrecorded,
         "complete": recorder.get("complete") is True and not unrecorded,
         "problems": [*_texts(recorder.get("problems")), *(text for each in late for text in each.problems)],
-        "summary": [*_listed(recorder.get("summary")), *(dict(row) for each in late for row in each.summary)],
-        "totals": _sums(_sums({}, recorder.get("totals")), *({str(note.get("aim", "")): 1} for note in beside)),
+        "summary": [*_listed(recorder.get("summary")), *(dict(row) for each in late for row in each.summary),
+                    *map(dict, repeats)],
+        "totals": _sums({}, recorder.get("totals"), repeated, *({str(note.get("aim", "")): 1} for note in beside)),
     }
     return told | {SINCE: since} if since else told
 

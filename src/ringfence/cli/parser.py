@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from ringfence.errors import UsageError
+from ringfence.model.system_text import escape_controls
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,8 +46,9 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, words: list[str]) -> str:
         options = [word.partition("=")[0] for word in words if word.startswith("-")]
         if not options:
-            return f"too many arguments: {' '.join(words)}"
-        return f"there is no option {options[0]}{did_you_mean(options[0], self._option_string_actions)}"
+            return f"too many arguments: {escape_controls(' '.join(words))}"
+        nearest = did_you_mean(options[0], self._option_string_actions)
+        return f"there is no option {escape_controls(options[0])}{nearest}"
 
     def error(self, message: str) -> NoReturn:
         hint = f"{self.prog} --help has the details"

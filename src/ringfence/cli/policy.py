@@ -12,6 +12,7 @@ from ringfence.cli.policy_flags import policy_of
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import field_names
+from ringfence.model.system_text import escape_controls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,9 +93,10 @@ def _bytes(value: bytes) -> dict[str, str]:
 def _print_row(row: Planned) -> None:
     tables = [each for each in row.arguments if isinstance(each, dict)]
     words = [_shown(each) for each in row.arguments if not isinstance(each, dict)]
-    print(" ".join((f"  {row.step}", *words)))
+    print(" ".join((f"  {escape_controls(row.step)}", *words)))
     for name, value in (item for table in tables for item in table.items()):
-        print(f"    {name}: {', '.join(value) if isinstance(value, list) else value}")
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        print(f"    {escape_controls(name)}: {escape_controls(text)}")
     for call in row.calls:
         print(f"    {call.text}")
 
@@ -109,7 +111,7 @@ def _tell_sound(file: str, policy: SandboxPolicy, *, as_json: bool) -> None:
     if as_json:
         print_json({"file": file, "sound": True, "policy": policy.to_dict()})
     else:
-        print(f"{file}: valid policy")
+        print(f"{escape_controls(file)}: valid policy")
 
 
 def _as_yaml(policy: SandboxPolicy) -> str:

@@ -7,7 +7,6 @@ right kind and size pass, and a text is one line of printable characters.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
@@ -52,7 +51,7 @@ def _port(value: object) -> int:
 
 
 def _time(value: object) -> float:
-    if type(value) not in (int, float) or not math.isfinite(cast("float", value)) or cast("float", value) < 0:
+    if type(value) not in (int, float) or not 0 <= cast("float", value) < _MOST_NUMBER:
         raise Garbled("a time field is not a time")
     return float(cast("float", value))
 

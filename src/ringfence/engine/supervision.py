@@ -22,6 +22,7 @@ from ringfence.model.limits import OutputOverflow
 from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Enforcement, Mechanism, Outcome, Status, Usage
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
+from ringfence.transport import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,10 +103,11 @@ class _Log:
 
 def _seen_s(attempt: Mapping[str, object]) -> float:
     """When it happened, according to whatever saw it."""
-    seen, wall_ns = attempt.get("time_s"), attempt.get("wall_ns")
+    seen = attempt.get("time_s")
     if isinstance(seen, int | float):
         return float(seen)
-    return int(wall_ns) / 1e9 if isinstance(wall_ns, str) and wall_ns.isdigit() else time.time()
+    told_s = wire.wall_s(attempt.get("wall_ns"))
+    return time.time() if told_s is None else told_s
 
 
 def supervise(

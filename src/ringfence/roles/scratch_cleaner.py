@@ -9,8 +9,8 @@ Such a box is a directory, and between visits nobody else is there to remove it.
 from a caller that has removed the directory, or the caller's end; it holds no limit and ends no process (``visit``
 does).
 
-A guest of that level can kill it. So at its start it also clears what other cleaners could not: directories of such
-boxes that no caller locks any more. """
+A guest of that level can kill it, and a caller can be killed before anybody else knows of a directory. So at its start
+it also clears directories of boxes that no caller locks any more, as each caller does once. """
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ import stat
 import sys
 import time
 
+from ringfence.model.own.private_place import BOX
 from ringfence.transport import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.transport.request import ClearRequest
 
-PREFIX = "box-"
-"""Prefix of the names of such directories."""
 # Longer than the leaders of its visits need to end them.
 _CLEAR_WAIT_S = 15.0
 # A younger directory may not be locked yet, or its cleaner may be at work.
@@ -42,25 +41,18 @@ def clean(commands: int, reports: int, owner: int) -> None:
     except EOFError:
         return
     wire.say(reports, wire.started_frame(os.getpid()))
-    _clear_orphans(os.path.dirname(request["scratch"]), (commands, reports))
+    _clear_orphans_beside(os.path.dirname(request["scratch"]), (commands, reports))
     if _outlives_caller(commands, owner):
         _clear(request)
 
 
-def lock(folder: str) -> int:
-    """Lock by the caller, for as long as it lives or keeps the descriptor open; -1: this file system has no locks."""
-    import fcntl
-
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(place, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        os.close(place)
-        return -1
-    return place
+def clear_orphans(place: str) -> None:
+    """Remove what nobody locks any more."""
+    for path in _orphans(place):
+        _clear_orphan(path)
 
 
-def _clear_orphans(place: str, ours: tuple[int, ...]) -> None:
+def _clear_orphans_beside(place: str, ours: tuple[int, ...]) -> None:
     """In a process of its own, which nobody waits for: there may be much to remove."""
     found = _orphans(place)
     if not found:
@@ -86,7 +78,7 @@ def _orphans(place: str) -> list[str]:
     youngest_s = time.time() - _ORPHAN_AGE_S
     try:
         with os.scandir(place) as entries:
-            named = [entry for entry in entries if entry.name.startswith(PREFIX)]
+            named = [entry for entry in entries if entry.name.startswith(BOX)]
             looks = [(entry.path, entry.stat(follow_symlinks=False)) for entry in named]
     except OSError:
         return []  # it is not there yet, or one of them not any more

@@ -44,6 +44,7 @@ def main(door: int, *, for_run: bool = False) -> None:
     os.chdir("/")
     os.umask(0o077)
     (door,) = keep_only([door])
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what the caller has blocked would stay so in all that we fork
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":

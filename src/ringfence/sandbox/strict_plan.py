@@ -111,7 +111,7 @@ def _enter(spec: Spec) -> list[Step]:
 def confine(
     spec: Spec, scopes: tuple[str, ...] = tuple(landlock.SCOPES), *, counted: bool = False
 ) -> list[Step]:
-    """What confines the job; the filter last, since it closes what came before. ``counted``: count operations."""
+    """What confines the job; the filter late, since it closes what came before. ``counted``: count operations."""
     root = spec.root
     steps: list[Step] = [("setsid",), ("chdir", root.folder), ("umask", _UMASK), ("reset signals",)]
     steps.append(("no new privileges",))
@@ -119,13 +119,16 @@ def confine(
     limits: list[Step] = [("rlimit", *row) for row in (*rlimits.shares(), *rlimits.rows(spec.process_limits, slack))]
     steps += [step for step in limits if _AFTER_THE_FILTER not in step]
     steps += wall(spec, scopes)
-    if watched := bool(root.hidden):  # the leader reads paths from it, also before an exec, and as an ordinary user
+    watched = bool(root.hidden)
+    steps.append(filters.step(spec.profile, (root.uid, root.gid), watched, root.tripwires, spec.witness,
+                              below_another=spec.below_another))  # fmt: skip
+    # From here on others in the box may reach its memory, where the kernel has no Landlock: what they make it do is
+    # filtered by now.
+    if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
         steps.append(("show memory",))
     if counted:
         steps.append(("count operations", watched))
-    close = filters.step(spec.profile, (root.uid, root.gid), watched, root.tripwires, spec.witness,
-                         below_another=spec.below_another)  # fmt: skip
-    return [*steps, close, *(step for step in limits if _AFTER_THE_FILTER in step)]
+    return [*steps, *(step for step in limits if _AFTER_THE_FILTER in step)]
 
 
 def wall(spec: Spec, scopes: tuple[str, ...]) -> list[WallStep]:

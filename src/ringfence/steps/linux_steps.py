@@ -330,7 +330,7 @@ def count_operations(stays_shown: bool) -> None:
 
 
 def install_filter(program: bytes, told: bool, unheard: bytes = b"") -> None:
-    """Nothing that names a file may come between this and the exec. ``told``: the leader hears of what is refused.
+    """What names a file after this waits for the leader. ``told``: the leader hears of what is refused.
     ``unheard``: the same filter for use below an outer sandbox that listens already: there can be only one listener."""
     # A rehearsal: once the filter is on, any file lookup waits for a leader that has no listener yet.
     SETUP.hand_over(LISTENER, [])

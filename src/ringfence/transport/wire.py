@@ -16,6 +16,8 @@ from struct import error as StructError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Never
+
     from ringfence.transport.report import EndedFrame, HealthFrame, Note
     from ringfence.transport.request import (
         ClearRequest,
@@ -34,6 +36,8 @@ MAX_FRAME_BYTES = 64 * 1024
 MOST_DRAFTS = 2
 """How many drafts a zygote keeps: those of two pools that share a template. Its caller keeps the same count."""
 _HEAD = Struct("!cI")
+_MOST_DIGITS, _MOST_LEVELS = 20, 8
+"""Of a number, and of an object in a frame."""
 
 STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT, SAID = b"S", b"R", b"F", b"E", b"N", b"H", b"L", b"A"
 """Frames from the leader: it is here (its pid), it waits for a job (whose pipes belong to this id on the host, where
@@ -300,9 +304,39 @@ def decode_json(body: bytes) -> Note:
     import json
 
     try:
-        value = json.loads(body)
+        value = json.loads(body, parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise Garbled("not JSON") from error
     if not isinstance(value, dict):
         raise Garbled("not an object")
+    if not _is_shallow(value, _MOST_LEVELS):
+        raise Garbled("an object of too many levels")
     return value
+
+
+def wall_s(value: object) -> float | None:
+    """The time that a recorder tells, which is a text of nanoseconds; None: it tells none."""
+    is_told = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    return int(value) / 1e9 if is_told else None  # type: ignore[call-overload]
+
+
+def _no_number(word: str) -> Never:
+    raise ValueError(f"{word} is not a number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value - value:  # not 0 of infinity
+        raise ValueError("a number is too large")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("a number is too long")
+    return int(text)
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in within)

@@ -18,7 +18,9 @@ from tests.private_folders import left_in
 
 import ringfence
 from ringfence import SandboxPolicy
+from ringfence.backends.scratch import lock
 from ringfence.kernel.proc import procfs
+from ringfence.model.own.private_place import BOX
 from ringfence.roles import scratch_cleaner, spawner
 from ringfence.transport import wire
 
@@ -90,7 +92,7 @@ def test_a_guest_that_kills_the_keeper_leaves_its_folder_only_until_the_next_box
     monkeypatch.setenv("TMPDIR", str(tmp))
     with ringfence.open(SandboxPolicy(isolation="process")) as living:
         mine = Path(living._box._scratch.path)  # type: ignore[attr-defined]
-        other = folder.parent / f"{scratch_cleaner.PREFIX}other"
+        other = folder.parent / f"{BOX}other"
         other.symlink_to(folder)
         for path in (folder, mine):
             os.utime(path, (1, 1))
@@ -102,12 +104,12 @@ def test_a_guest_that_kills_the_keeper_leaves_its_folder_only_until_the_next_box
 
 
 def test_what_is_young_or_locked_or_somebody_elses_is_no_orphan(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    young, old, locked, foreign = (tmp / f"{scratch_cleaner.PREFIX}{number}" for number in range(4))
+    young, old, locked, foreign = (tmp / f"{BOX}{number}" for number in range(4))
     for folder in (young, old, locked, foreign):
         (folder / "work").mkdir(parents=True)
     for folder in (old, locked, foreign):
         os.utime(folder, (1, 1))
-    held = scratch_cleaner.lock(str(locked))
+    held = lock(str(locked))
     found = scratch_cleaner._orphans(str(tmp))
     assert sorted(found) == sorted(map(str, (old, locked, foreign)))
     for path in found:
@@ -118,6 +120,37 @@ def test_what_is_young_or_locked_or_somebody_elses_is_no_orphan(tmp: Path, monke
     assert not locked.exists()
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert scratch_cleaner._orphans(str(tmp)) == []
+
+
+_KILLED_EARLY = """
+import os, signal
+from ringfence import Job
+from ringfence.backends.scratch import Scratch
+scratch = Scratch()
+scratch.prepare(Job(argv=("true",), files={"secret": b"the caller's"}))
+print(scratch.path, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("isolation", ["strict", "process"])
+def test_what_a_caller_left_that_was_killed_as_it_began_is_removed_by_a_later_one(isolation: str, tmp: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp)}
+    later = f"import ringfence; print(ringfence.run(['true'], ringfence.SandboxPolicy(isolation='{isolation}')).ok)"
+
+    def another() -> None:
+        assert subprocess.check_output([sys.executable, "-c", later], env=environment) == b"True\n"
+
+    begun = subprocess.Popen([sys.executable, "-c", _KILLED_EARLY], env=environment, stdout=subprocess.PIPE, text=True)
+    with begun as caller:
+        assert caller.stdout is not None
+        left = Path(caller.stdout.readline().strip())
+        os.utime(left, (1, 1))
+        another()
+        assert (left / "work" / "secret").exists()  # the control: its caller lives
+        caller.kill()
+    another()
+    assert left_in(tmp) == []
 
 
 class _Process:

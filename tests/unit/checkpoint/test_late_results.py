@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from ringfence.checkpoint.late import SINCE, Late, gaps_in, late_since, with_late
+from ringfence.checkpoint.late import SINCE, Late, gaps_in, late_since, repeats_in, with_late
 from ringfence.model.events import tried
 from ringfence.model.outcome import Outcome, Status
 from ringfence.transport.wire import NOTHING_SEEN
@@ -47,6 +47,17 @@ def test_a_result_has_what_is_late_in_its_counts_and_says_since_when() -> None:
     assert told["totals"] == {"hidden": 2} and told["problems"] == ["why"] and told[SINCE] == ["a", "b"]
     outcome = Outcome(status=Status.OK, rc=0, reason="", recorder=told)
     assert outcome.unrecorded == 3 and late_since(outcome.recorder) == ("a", "b") and late_since({}) == ()
+
+
+def test_what_was_tried_again_and_again_is_counted_and_is_no_reason_of_its_own() -> None:
+    row = {"aim": "hidden", "path": "/secret", "named": True, "count": 40}
+    pages = [{"summary": [row, {"named": False, "count": 2}, 7]}, {"summary": "none"}]
+    assert repeats_in(pages) == (row,)
+    again = Late(since="a", repeats=(row, {"aim": "hidden", "count": "many"}))
+    told = with_late(NOTHING_SEEN, [HIDDEN], [again])
+    assert (told["total"], told["kept"], told["summarised"], told["lost"]) == (41, 1, 40, 0)
+    assert told["totals"] == {"hidden": 41} and row in told["summary"]  # type: ignore[operator]
+    assert told["complete"] is True and SINCE not in told and again.texts() == []
 
 
 def test_a_result_without_anything_late_is_as_it_was() -> None:

@@ -36,7 +36,7 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
 @pytest.mark.parametrize("change", [
     {"decision": "granted"}, {"protocol": 3}, {"name": None}, {"name": "x" * 5000}, {"port": 70000}, {"port": True},
     {"port": "443"}, {"bytes_out": -1}, {"bytes_in": 1.5}, {"bytes_in": 1 << 70}, {"time_s": "now"},
-    {"time_s": float("nan")}, {"more": 1},
+    {"time_s": float("nan")}, {"time_s": 10**400}, {"time_s": float("inf")}, {"time_s": -1}, {"more": 1},
 ])  # fmt: skip
 def test_a_field_that_is_wrong_is_not_believed(change: dict[str, object]) -> None:
     with pytest.raises(Garbled):

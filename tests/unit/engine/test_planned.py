@@ -142,3 +142,16 @@ def test_json_has_every_argument_whole(capsys: pytest.CaptureFixture[str]) -> No
     passwd = next(content["text"] for path, content, _ in files if path == "/etc/passwd")
     assert passwd.startswith("root:x:0:0:") and passwd.endswith("\n")
     assert not [row for row in plan if "…" in json.dumps(row, ensure_ascii=False)]
+
+
+def test_a_policy_of_somebody_else_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = tmp_path / "a\x1b[31m\nb"
+    shown.mkdir()
+    file = tmp_path / "policy.yaml"
+    wanted = {"isolation": "strict", "environment": {"A\x1b[2J": "\x9b31m\n  exec ['harmless']"},
+              "readable_paths": [str(shown)], "shown_at": {str(shown): "/x\x1b[33m"}}  # fmt: skip
+    file.write_text(json.dumps(wanted))
+    assert main(["policy", "plan", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.splitlines()) and "x1b[2J" in printed
+    assert "  exec ['harmless']" not in printed.splitlines()

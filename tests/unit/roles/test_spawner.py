@@ -175,6 +175,27 @@ def test_the_spawner_ends_with_its_owner(fresh) -> None:
     assert not is_spawner(pid)
 
 
+_BLOCKS_ALL = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+import ringfence
+from ringfence.roles import spawner
+policy = ringfence.SandboxPolicy(isolation={isolation!r}, wall_time_s=10)
+with ringfence.open(policy) as box:
+    jobs = ringfence.run(["sh", "-c", "sleep 0.1 & echo"], policy), box.run(["true"])
+    print(spawner._current.pid, *(job.status for job in jobs))
+"""
+
+
+@pytest.mark.parametrize("isolation", ["process", "strict"])
+def test_signals_that_the_owner_has_blocked_are_heard_by_all_that_lead(isolation) -> None:
+    """A mask outlives fork and exec. With SIGCHLD blocked visits ended late and the spawner never."""
+    command = [sys.executable, "-c", _BLOCKS_ALL.format(isolation=isolation)]
+    pid, *statuses = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert statuses == ["OK", "OK"]
+    assert _within(10, lambda: not is_spawner(int(pid)))
+
+
 def is_spawner(pid: int) -> bool:
     try:
         return b"forker" in Path(f"/proc/{pid}/cmdline").read_bytes()

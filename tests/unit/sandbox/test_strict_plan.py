@@ -119,14 +119,23 @@ def test_a_visit_is_bound_as_a_job_is_and_enters_no_new_root() -> None:
     assert "seccomp" in visit and "landlock" in visit and "seal root" not in visit and "run as init" not in visit
 
 
-def test_a_visit_whose_operations_are_counted_hands_its_count_over_behind_the_wall_and_before_the_filter() -> None:
+def test_a_visit_whose_operations_are_counted_hands_its_count_over_behind_the_wall_and_the_filter() -> None:
     request = visit_of(spec(), [("exec", ["true"], {})], {"operations": 7})
     steps = names(request["plan"])
-    assert steps.index("landlock") < steps.index("count operations") < steps.index("seccomp")
+    assert steps.index("landlock") < steps.index("seccomp") < steps.index("count operations") < steps.index("exec")
     assert request["limits"]["operations"] == 7 and "operations" not in visit_of(spec(), [], {})["limits"]
     assert ("count operations", False) in request["plan"]  # it is hidden again at once
     hidden = visit_of(spec(hidden=("/usr/x",)), [], {"operations": 7})["plan"]
     assert ("count operations", True) in hidden and ("show memory",) in hidden
+
+
+@pytest.mark.parametrize("limits", [None, {}, {"operations": 7}])
+def test_nothing_shows_its_memory_before_it_is_filtered(limits: dict[str, float] | None) -> None:
+    """Without Landlock others in the box could write code into it, which would run outside of every filter."""
+    made, last = spec(hidden=("/usr/x",)), [("exec", ["true"], {})]
+    steps = names((plan_of(made, last) if limits is None else visit_of(made, last, limits))["plan"])
+    shown = [steps.index(name) for name in ("show memory", "count operations") if name in steps]
+    assert shown and steps.index("seccomp") < min(shown)
 
 
 LOOKS = ("stat", "lstat", "open", "listdir", "scandir", "readlink", "access", "getcwd", "geteuid", "getuid", "getegid")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -99,6 +100,24 @@ def test_a_negative_measure_is_garbled(field: str, number: int) -> None:
     (_, body), = wire.Frames().feed(wire.ended_frame(REPORT | {field: number}))
     with pytest.raises(wire.Garbled):
         wire.decode_ended(body)
+
+
+@pytest.mark.parametrize("body", (
+    b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": ' + b"9" * 400 + b"}", b"[]", b"7", b"{",
+    b'{"a": ' + b"[" * 9 + b"]" * 9 + b"}", b'{"a": ' + b"[" * 30_000,
+), ids=lambda body: ascii(body)[:20])  # fmt: skip
+def test_an_object_that_could_not_be_told_on_is_garbled(body: bytes) -> None:
+    with pytest.raises(wire.Garbled):
+        wire.decode_json(body)
+    whole = wire.decode_json(b'{"a": [{"b": [-1.5, 12345678901234567890]}], "a": [{"b": ["x"]}]}')
+    assert json.loads(json.dumps(whole)) == {"a": [{"b": ["x"]}]}
+
+
+@pytest.mark.parametrize(("value", "seconds"), [
+    ("1500000000", 1.5), ("0", 0.0), ("²", None), ("-1", None), ("", None), ("9" * 400, None), (5, None), (None, None),
+])  # fmt: skip
+def test_a_time_that_is_none_is_not_taken_for_one(value: object, seconds: float | None) -> None:
+    assert wire.wall_s(value) == seconds
 
 
 @pytest.mark.parametrize("status", (0x10000, 2**31, 2**62))

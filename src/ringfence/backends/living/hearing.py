@@ -13,7 +13,7 @@ from _thread import RLock
 from itertools import count
 
 from ringfence.backends.leader_client import LeaderClient
-from ringfence.checkpoint.late import LATE, Late, LateAttempts, gaps_in
+from ringfence.checkpoint.late import LATE, Late, LateAttempts, gaps_in, repeats_in
 from ringfence.errors import CheckpointError
 
 TYPE_CHECKING = False
@@ -197,7 +197,7 @@ class BoxHearing:
             found += self._of_leader(visit)
         for tree, since in list(self._restored):
             found += self._of_restored(tree, since)
-        return [each for each in found if each.notes or each.unrecorded]
+        return [each for each in found if each.notes or each.unrecorded or each.repeats]
 
     def _of_supervisor(self, own: tuple[int, ...]) -> list[Late]:
         """A process that touched a tripwire is known by the reaper above it. If it is unknown, it may belong to any
@@ -248,11 +248,12 @@ class BoxHearing:
         return [_late(since, notes), self._gap(pages, said=said, since=since)]
 
     def _gap(self, pages: Iterable[Note], *, said: bool, since: str) -> Late:
-        """The attempts that nobody can name."""
+        """The attempts that no note names."""
+        pages = list(pages)
         unrecorded, problems, summary = gaps_in(pages)
         if not said:
             unrecorded, problems = unrecorded + 1, (*problems, _UNSAID)
-        return Late(since=since, unrecorded=unrecorded, problems=problems, summary=summary)
+        return Late(since=since, unrecorded=unrecorded, problems=problems, summary=summary, repeats=repeats_in(pages))
 
     def _oldest(self, own: tuple[int, ...]) -> str:
         """The checkpoint before the first of the visits that are there."""

@@ -40,6 +40,12 @@ class WindowsScratch(Scratch):
     def _write_file(self, folder: str, name: str, content: bytes) -> None:
         _write_file(folder, name, content)
 
+    def _locked(self) -> int:
+        return -1
+
+    def _sweep_once(self, place: str) -> None:
+        """Nobody locks these, so nobody can tell whose caller is gone."""
+
     def environment(self, policy: SandboxPolicy, job: Job, own: Mapping[str, str] = os.environ) -> dict[str, str]:
         """What the job finds: little and known, then what is passed on, set by the policy, by the job. A name is one
         name however it is written."""

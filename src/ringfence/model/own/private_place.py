@@ -16,6 +16,8 @@ from ringfence.model.own import noted_roots
 from ringfence.model.paths import lies_in
 from ringfence.model.ways.walk import absolute, itself
 
+BOX = "box-"
+"""Prefix of the names of private directories of boxes."""
 _USUAL = "/tmp"
 _PRIVATE, _REACHED = 0o700, 0o711
 _STEP = "make the private directory"
