@@ -37,8 +37,8 @@ def report_of(told: EndedFrame, recorder: Mapping[str, object]) -> Report:
 
 
 EXEC_HINTS = {
-    errno.ENOENT: "is the program's name right, and is it on the PATH that the job gets?",
-    errno.EACCES: "is the file executable?",
+    errno.ENOENT: "check the program's name, and that it is on the job's PATH",
+    errno.EACCES: "check that the file is executable",
     errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
     wire.NOT_STARTED: "a sandbox shows only interpreters that it knows for one: name what is missing in readable_paths",
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _YES, _NO, _LATER = ("y", "yes"), ("n", "no"), ("l", "later")
 _MOST_QUESTIONS = 10
 _MAX_ANSWER_BYTES = 80
-_QUESTION = "Carry this over? [y]es, [n]o: throw it away, [l]ater: keep it aside  "
+_QUESTION = "Apply these changes? [y]es, [n]o (discard), [l]ater (keep)  "
 
 
 def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> int:
@@ -137,7 +137,9 @@ def _terminal() -> FileIO:
 def _resume(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> int:
     """Run in a kept sandbox, as it was left."""
     if arguments.ask or arguments.discard:
-        raise UsageError("with --transaction the changes stay in that sandbox", hint="carry them over with --commit")
+        flag = "--ask" if arguments.ask else "--discard"
+        raise UsageError(f"{flag} can't be combined with --transaction, which keeps the changes",
+                         hint="apply them with --commit")  # fmt: skip
     registry = Registry(sandboxes_folder())
     with StoredSandbox(registry, arguments.transaction) as kept:
         _need_its_level(kept, policy)

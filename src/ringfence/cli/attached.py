@@ -108,7 +108,8 @@ def _evidence(
 
         return Bundling(arguments, job, policy, commit=commit)
     if arguments.key or arguments.signing_seed:
-        raise UsageError("a key signs a bundle, and none was asked for", hint="add --bundle FILE")
+        flag = "--key" if arguments.key else "--signing-seed"
+        raise UsageError(f"{flag} signs a bundle, and no bundle was asked for", hint="add --bundle FILE")
     return None
 
 
@@ -157,9 +158,9 @@ def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
 
 
 def _told_changes(outcome: Outcome, discard: bool) -> list[str]:
-    lines = [f"ringfence: not carried over: {outcome.commit_problem}"] if outcome.commit_problem else []
+    lines = [f"ringfence: not applied: {outcome.commit_problem}"] if outcome.commit_problem else []
     if outcome.changes:
-        lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
+        lines.append(f"ringfence: {_changes(outcome)}{' (discarded)' if discard else _fate(outcome)}")
     return lines
 
 
@@ -175,7 +176,7 @@ def refused(outcome: Outcome) -> list[str]:
         told.setdefault(where, f"ringfence: refused: {reason}")
     lines = list(dict.fromkeys(told.values())) or _without_network(outcome)
     more = len(lines) - MOST_REFUSED
-    return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more were refused; --json has all"]
+    return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more destinations were refused; --json has all"]
 
 
 def _without_network(outcome: Outcome) -> list[str]:
@@ -187,11 +188,12 @@ def _without_network(outcome: Outcome) -> list[str]:
     first = next((call for call in calls if call.get("aim") == "outward"), None)
     outside = first.get("path") if first is not None else ""
     if first is not None and first.get("operation") == "sendto":
-        return [f"ringfence: refused: {outside} by UDP: there is no network. Only --network host carries UDP"]
+        return [f"ringfence: refused: {outside} by UDP: there is no network, and a network list does not carry UDP. "
+                "Only --network host does"]  # fmt: skip
     if outside:
         return [f"ringfence: refused: {outside}: there is no network. Allow it with --network {outside}"]
     named = any(call.get("path") in _NAME_SERVICE for call in calls)
-    return ["ringfence: refused: a name: there is no network. Allow a host with --network NAME"] if named else []
+    return ["ringfence: refused: a name look-up: there is no network. Allow a host with --network NAME"] if named else []
 
 
 def _unheard(outcome: Outcome) -> dict[tuple[str, int], str]:
@@ -243,8 +245,8 @@ def _fate(outcome: Outcome) -> str:
     """What happened to the changes, and what to do next."""
     kept = outcome.transaction
     if kept:
-        return f"; keep: ringfence commit {kept}, drop: ringfence discard {kept}"
+        return f"; apply: ringfence commit {kept}, discard: ringfence discard {kept}"
     if outcome.committed:
-        return " (carried over)"
+        return " (applied)"
     why = f", because {outcome.keep_problem}" if outcome.keep_problem else ""
-    return f" (thrown away{why}; keep it with --commit)"
+    return f" (discarded{why}; to apply them, run with --commit)"

@@ -62,7 +62,7 @@ class Bundling:
         if self._signing.word:
             self._say(self._signing.word)
         if not self._apart:
-            self._say("at this isolation the job could read what you can, a signing key too; strict keeps it away")
+            self._say("at this level the job could read what you can, your signing key too; isolation strict hides it")
         self._say(f"evidence in {self.file}; check it: ringfence verify-bundle --bundle {self.file} "
                   f"--artifacts {artifacts_folder(self.file)} --pubkey {self._signing.key.public_hex}")  # fmt: skip
 
@@ -75,7 +75,7 @@ def _refuse_what_can_not_be_bound(policy: SandboxPolicy) -> None:
     if policy.output_bytes >= UNLIMITED_OUTPUT:
         raise UsageError("with --bundle all output is kept: it can't be unlimited", hint="give --output a size")
     if SEED_VARIABLE in (*policy.environment, *policy.pass_environment):
-        raise UsageError(f"{SEED_VARIABLE} would be handed to the job, which could sign what it likes",
+        raise UsageError(f"{SEED_VARIABLE} would be passed to the job, which could then sign anything",
                          hint="take it out of --env and of the policy")  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def _refuse_place_of_the_job(file: str, job: Job, policy: SandboxPolicy, *, comm
     place = real(os.path.dirname(file))
     for path in map(real, written):
         if within(place, path):
-            raise UsageError(f"--bundle: the job can write to {path}, so its evidence can't lie there",
+            raise UsageError(f"--bundle: the job can write to {path}, so its evidence can't be there",
                              hint="name a file elsewhere: --bundle ../evidence.json")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Remove ringfence containers whose owner has exited, running or not; others are kept."""
+"""Remove ringfence's containers, running or stopped, whose owner has exited."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ examples:
   ringfence cleanup
   ringfence cleanup --dry-run --json
 
-A container says by its labels which process it belongs to. A killed caller's are removed by its guardian; this is for
-those that outlive both, e.g. after the engine or the machine went down.
+A container's labels name the process that owns it. If a caller is killed, its guardian removes its containers; this
+command is for those that outlive both, e.g. after the engine or the machine went down.
 The exit code is 0 when none is left, 1 when one could not be removed, 2 when no engine answers.
 """
 

@@ -1,5 +1,5 @@
-"""Commit what a kept sandbox changed, all of it or some paths; on a conflict nothing is written, unless you say who
-wins."""
+"""Apply what a kept sandbox changed, all of it or some paths. If files conflict, nothing is written unless you say
+which version wins."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ EXAMPLES = """\
 examples:
   ringfence commit 3f2a
   ringfence commit 3f2a src/a.py docs
-  ringfence commit 3f2a --merge              where somebody else changed the same texts: both changes
+  ringfence commit 3f2a --merge              where somebody else changed the same texts: merge
   ringfence commit 3f2a --theirs src/a.py    only this, and as it is now
   ringfence commit 3f2a --mine               overwrite what somebody else changed
 
-When nothing is left in it, the sandbox is removed. Where somebody else changed the same files since, they are named,
-nothing is written and the exit code is 1. The same content on both sides is no conflict.
+When nothing is left in it, the sandbox is removed. If somebody else changed the same files, commit names them, writes
+nothing and exits with 1. The same content on both sides is not a conflict.
 """
 # how conflicts are decided: (help, field of the result, words about it)
 DECISIONS = {
-    "merge": ("where both changed a text: both changes, line by line; needs git", "merged", "both changes merged"),
-    "theirs": ("where both changed something: keep the directory's version, your own edits too", "theirs",
-               "left as somebody else made it"),
-    "mine": ("where both changed something: overwrite it with the sandbox's version, the job's", "mine",
+    "merge": ("where both changed a text, merge the changes line by line (needs git)", "merged", "both changes merged"),
+    "theirs": ("where both changed something, keep the directory's version (your own edits too)", "theirs",
+               "kept the directory's version"),
+    "mine": ("where both changed something, overwrite it with the sandbox's version (the job's)", "mine",
              "overwritten, though somebody else changed it"),
 }  # fmt: skip
 
@@ -64,14 +64,14 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     _tell(done)
     rest = f"; left in {kept.sandbox_id}: {left}" if left else ""
-    print(f"{counted(len(done.paths), 'path')} carried over{rest}")
+    print(f"{counted(len(done.paths), 'path')} applied{rest}")
     return 0
 
 
 def _tell(done: Committed) -> None:
     for path in done.left:
         before = "; what was there before is removed" if path in done.paths else ""
-        print(f"not carried over, because it is not a file, directory or link: {shown_path(path)}{before}")
+        print(f"not applied, because it is not a file, directory or link: {shown_path(path)}{before}")
     for _, field, fate in DECISIONS.values():
         for path in getattr(done, field):
             print(f"{fate}: {shown_path(path)}")

@@ -21,9 +21,9 @@ ringfence completion SHELL --program proctor.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     parser.add_argument("--program", choices=("ringfence", "proctor"), default="ringfence",
-                        help="of which program (ringfence)")  # fmt: skip
+                        help="the program (default: ringfence)")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -18,8 +18,8 @@ docs/how-to/containers/configuration.md explains every key.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["show"])
-    parser.add_argument("--file", metavar="FILE", help="a configuration (YAML); without one, the defaults")
+    parser.add_argument("action", choices=["show"], help="print the configuration")
+    parser.add_argument("--file", metavar="FILE", help="a configuration (YAML; default: none)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 

@@ -1,4 +1,4 @@
-"""Run the cheat corpus: cheats that win against a careless grader, and their honest twins, against a sandbox."""
+"""Run the cheat corpus in a sandbox: cheats that win against a careless grader, and their honest twins."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ examples:
 A runner is called as CMD TASK AGENT OUT: the directory of a task (workspace/, oracle/, grade.sh, instruction.md,
 policy.yaml), the script of an agent, and an empty directory into which it writes result.json, such as
 {"reward": 0.0, "recorded": true}.
-The default is our own proctor. The exit code is 0 when all is as expected, else 1.
+The default is ringfence's own proctor. The exit code is 0 when all is as expected, else 1.
 docs/reference/corpus.md has the details.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runner", metavar="CMD", help="what runs each case (proctor of this installation)")
+    parser.add_argument("--runner", metavar="CMD", help="what runs each case (default: proctor of this installation)")
     parser.add_argument("--only", metavar="CLASS", action="append", default=[], help="only this class or class/cheat")
-    processors = os.cpu_count() or 1
-    parser.add_argument("--jobs", metavar="N", type=int, default=processors, help=f"how many at a time ({processors})")
-    parser.add_argument("--timeout", metavar="S", type=float, default=300.0, help="seconds for one run (300)")
+    parser.add_argument("--jobs", metavar="N", type=int, help="how many at a time (default: one per processor)")
+    parser.add_argument("--timeout", metavar="S", type=float, default=300.0, help="seconds for one run (default: 300)")
     parser.add_argument("--list", action="store_true", help="list the cheats and run nothing")
     parser.add_argument("--results", metavar="FILE", help="write the table as Markdown")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -74,15 +73,17 @@ def _runner(command: str | None) -> tuple[str, ...]:
 
     words = OUR_RUNNER if command is None else tuple(shlex.split(command))
     if not words:
-        raise UsageError("--runner is empty")
+        raise UsageError("--runner is empty", hint="give a command to --runner, or omit it")
     return words
 
 
-def _jobs(number: int) -> int:
+def _jobs(number: int | None) -> int:
     from ringfence.errors import UsageError
 
+    if number is None:
+        return os.cpu_count() or 1
     if number < 1:
-        raise UsageError(f"--jobs {number}: at least one")
+        raise UsageError(f"--jobs {number}: must be 1 or more")
     return number
 
 
@@ -91,7 +92,7 @@ def _check_folder(results: str | None) -> None:
     from ringfence.errors import UsageError
 
     if results and not os.access(os.path.dirname(absolute(results)), os.W_OK):
-        raise UsageError(f"--results {results}: nothing can be written there", hint="make the directory first")
+        raise UsageError(f"can't write to --results {results}", hint="create the directory first, or name another")
 
 
 def _write(path: str, played: list[Played]) -> None:

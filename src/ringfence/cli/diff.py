@@ -22,7 +22,7 @@ examples:
   ringfence diff 3f2a | less
   ringfence diff 3f2a --json | jq '.changes[].path'
 
-On a terminal it is coloured, with control characters spelled out; elsewhere it can be piped to patch -p1.
+On a terminal, output is coloured and control characters are escaped; elsewhere it suits patch -p1.
 """
 
 

@@ -1,4 +1,4 @@
-"""Throw away what kept sandboxes changed."""
+"""Discard what kept sandboxes changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sandboxes", nargs="+", metavar="ID", help="ids of sandboxes, or their beginnings")
+    parser.add_argument("sandboxes", nargs="+", metavar="ID", help="IDs of sandboxes, or their first characters")
     add_root(parser)
     add_json(parser)
 
@@ -49,7 +49,7 @@ def _undo_all(registry: Registry, sandbox_id: str) -> int:
 
 def _told(sandbox_id: str, restored: int | None, *, finished: bool) -> str:
     if finished:
-        return f"{sandbox_id} discarded; a commit or a rollback had been broken off in it, and was finished first"
+        return f"{sandbox_id} discarded; an interrupted commit or rollback was completed first"
     if restored is None:
         return f"{sandbox_id} discarded"
     return f"{sandbox_id}: {counted(restored, 'path')} restored; its manager keeps it"

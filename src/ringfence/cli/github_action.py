@@ -63,7 +63,8 @@ def words_of(text: str, out: str) -> list[str]:
         raise UsageError("run-args: names no command that runs a task", hint=f"begin with one of {', '.join(_RUNS)}")
     own = next((word for word in words if word.partition("=")[0] in _OWN), None)
     if own is not None:
-        raise UsageError(f"run-args: {own.partition('=')[0]} has an input of its own", hint="use out and signing-seed")
+        raise UsageError(f"run-args: {own.partition('=')[0]} can't be given here, because the action sets it",
+                         hint="use the inputs out and signing-seed")  # fmt: skip
     return [*words, "--out", out]
 
 
@@ -115,7 +116,7 @@ def _plain(name: str, text: str) -> str:
 def _new(name: str, path: str) -> str:
     """A path where nothing exists: a checkout may contain a directory that this key has signed before."""
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)):
-        raise UsageError(f"{name}: {path!r} is there already: its content would pass for this run's",
+        raise UsageError(f"{name}: {path!r} already exists; its content would be taken for this run's result",
                          hint="name a new directory")  # fmt: skip
     return path
 

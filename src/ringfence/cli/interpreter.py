@@ -10,7 +10,7 @@ from ringfence.errors import UsageError
 from ringfence.model.ways.walk import absolute, real
 
 FLAG = "--interpreter"
-HELP = "the Python that runs it: a file, a name on the PATH or an environment's directory (the active environment's)"
+HELP = "the Python to use, as a file, a name on the PATH or an environment's directory (default: the active one)"
 _HINT = f"name a Python with {FLAG}, e.g. {FLAG} .venv/bin/python"
 _PYENV_PATIENCE_S = 30
 
@@ -27,7 +27,7 @@ def _named(name: str) -> str:
 
     found = shutil.which(name)
     if found is None:
-        problem = "can't be executed" if os.path.lexists(name) else "no such file, and no such name on the PATH"
+        problem = "can't be executed" if os.path.lexists(name) else "not found as a file or on the PATH"
         raise UsageError(f"{FLAG} {name}: {problem}", hint=_HINT)
     return absolute(found)
 

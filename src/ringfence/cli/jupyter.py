@@ -26,8 +26,8 @@ _SESSION = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "kernel"), help="install the kernel spec, or run the kernel")
     parser.add_argument("connection_file", nargs="?", help="for kernel: Jupyter's connection file")
-    parser.add_argument("--name", default="ringfence", help="of the kernel spec (ringfence)")
-    parser.add_argument("--prefix", default="", help="the environment to install into (absent: for this user)")
+    parser.add_argument("--name", default="ringfence", help="name of the kernel spec (default: ringfence)")
+    parser.add_argument("--prefix", default="", help="the environment to install into (default: your own user's kernels)")
     add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "has no effect: a kernel has no deadline"})
     parser.set_defaults(json=False)
 
@@ -65,7 +65,8 @@ def _kernel(arguments: argparse.Namespace) -> int:
     from ringfence.integrations.jupyter import kernel
 
     if not arguments.connection_file:
-        raise UsageError("a kernel needs a connection file", hint="Jupyter starts it; people install it")
+        raise UsageError("a kernel needs a connection file, which Jupyter passes",
+                         hint="install the kernel: ringfence jupyter install")  # fmt: skip
     return kernel.run(arguments.connection_file, _policy(arguments))
 
 
@@ -74,7 +75,7 @@ def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
 
     policy = policy_from(arguments, IsolationLevel.STRICT)
     if not traits_of(policy.isolation).network_apart or policy.network_rule == HOST_NETWORK:
-        raise UsageError("a kernel needs a loopback of its own: Jupyter's ports are open in the sandbox and outside",
+        raise UsageError("a kernel needs its own loopback, or others could reach Jupyter's ports",
                          hint="use isolation strict, and not the host's network")  # fmt: skip
     if arguments.policy:
         return policy

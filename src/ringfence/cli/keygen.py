@@ -16,11 +16,10 @@ read it; in Python it signs with ringfence.evidence (docs/explanation/bundle.md)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", metavar="FILE", help="write the secret to this new file, do not print it")
-    parser.add_argument(
-        "--format", choices=("hex", "pem", "openssh"), default="hex", help="of the file (default: hex seed)"
-    )
-    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    parser.add_argument("--out", metavar="FILE", help="write the secret to this new file instead of printing it")
+    parser.add_argument("--format", choices=("hex", "pem", "openssh"), default="hex",
+                        help="format of the file (default: hex, the seed)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the keys as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ _WHAT = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs="?", choices=tuple(_WHAT), default="ringfence",
-                        help="of which program (ringfence)")  # fmt: skip
+                        help="the program (default: ringfence)")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:

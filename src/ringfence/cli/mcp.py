@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  ringfence mcp --workspace .                     changes there are kept aside until the operator agrees
+  ringfence mcp --workspace .                     changes there are kept until the operator agrees
   ringfence mcp --policy policy.yaml              limits, network and paths by a policy file
   ringfence mcp --network pypi.org,files.pythonhosted.org
   ringfence mcp --workspace . --commit never      changes stay for: ringfence diff ID, ringfence commit ID
@@ -39,11 +39,11 @@ _ID_BYTES = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "seconds for each call (30)"})
+    add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "seconds for each call (default: 30)"})
     parser.add_argument("--workspace", metavar="DIR",
-                        help="what it works on; changes are kept aside (absent: a private directory)")  # fmt: skip
+                        help="the directory to work on; changes are kept, not applied (default: a private directory)")  # fmt: skip
     parser.add_argument("--commit", choices=("ask", "always", "never"), default="ask",
-                        help="a commit by the model asks the operator, goes ahead, or is refused (ask)")  # fmt: skip
+                        help="when the model commits: ask the operator, always do it, or never (default: ask)")  # fmt: skip
     parser.set_defaults(json=False)
 
 
@@ -120,5 +120,5 @@ def _leave(kept: StoredSandbox, workspace: str) -> None:
     if not workspace:
         kept.throw_away()
     elif not kept.remove_if_done():
-        print(f"ringfence: changes are kept; look: ringfence diff {kept.sandbox_id}, "
-              f"keep: ringfence commit {kept.sandbox_id}", file=sys.stderr)  # fmt: skip
+        print(f"ringfence: changes are kept; see them: ringfence diff {kept.sandbox_id}, "
+              f"apply them: ringfence commit {kept.sandbox_id}", file=sys.stderr)  # fmt: skip

@@ -17,10 +17,11 @@ It listens on loopback unless --host says otherwise: there is no password. The p
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["serve"])
-    parser.add_argument("--folder", metavar="DIR", help="where the processes write their counts (RINGFENCE_METRICS)")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, help="the port (8000)")
+    parser.add_argument("action", choices=["serve"], help="answer Prometheus over HTTP")
+    parser.add_argument("--folder", metavar="DIR",
+                        help="where the processes write their counts (default: RINGFENCE_METRICS)")  # fmt: skip
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port (default: the configuration's, 8000)")
     parser.add_argument("--file", metavar="FILE", help="a configuration that names the port")
 
 
@@ -34,8 +35,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     folder = arguments.folder or os.environ.get(VARIABLE, "")
     if not os.path.isabs(folder):
-        raise UsageError("no directory was given", hint=f"--folder DIR, or {VARIABLE}=DIR with an absolute path, "
-                         "where other processes write their counts")  # fmt: skip
+        raise UsageError(f"{folder}: not an absolute path" if folder else "no directory was given",
+                         hint=f"give --folder an absolute path, or set {VARIABLE} to one")  # fmt: skip
     changes = {} if arguments.port is None else {"prometheus_port": arguments.port}
     port = DockerConfig.load(arguments.file, None, **changes).prometheus_port
     served = serve(port, arguments.host, folder)

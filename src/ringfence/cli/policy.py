@@ -1,6 +1,6 @@
-"""Show the policy that ``ringfence run`` uses, or check a policy file: every error names file, line, column and field.
+"""Show the policy that `ringfence run` uses, or check a policy file: every error names file, line, column and field.
 
-If nothing sets ``isolation``, it is strict; for ``ringfence test`` and in Python it is process.
+If nothing sets isolation, it is strict; for `ringfence test` and in Python it is process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["show", "check", "plan"])
+    parser.add_argument("action", choices=["show", "check", "plan"],
+                        help="print the policy, check the file, or list what each process would do")  # fmt: skip
     parser.add_argument("file", nargs="?", help="a policy file (YAML)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
@@ -40,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from ringfence.errors import UsageError
 
     if arguments.action == "check" and not arguments.file:
-        raise UsageError("no file was given", hint="ringfence policy check FILE")
+        raise UsageError("no file was given", hint="name it: ringfence policy check FILE")
     policy = policy_of(arguments.file, IsolationLevel.STRICT)
     if arguments.action == "plan":
         _print_plan(policy, as_json=arguments.json)

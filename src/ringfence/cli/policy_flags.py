@@ -28,9 +28,9 @@ _NETWORK = "write --network none, --network host or --network api.example.com:44
 ENVIRONMENT_FIELDS = ("environment", "pass_environment")
 # field of the policy: (name in the parsed arguments, help)
 PATH_FLAGS = {
-    "readable_paths": ("readable", "a path that it may read"),
-    "writable_paths": ("writable", "a path that it may write, on the host itself"),
-    "hidden_paths": ("hidden", "a path that it must not see"),
+    "readable_paths": ("readable", "a path that the job may read"),
+    "writable_paths": ("writable", "a path that the job may write, on the host itself"),
+    "hidden_paths": ("hidden", "a path that the job must not see"),
 }
 LIST_FLAGS = {"--env": "env"} | {f"--{name}": name for name, _ in PATH_FLAGS.values()}
 
@@ -57,16 +57,16 @@ def add_policy_flags(
                              "(absent: none at strict and container, else host; hosts need strict, or container as "
                              "root). Replaces the network list of a policy file")  # fmt: skip
     for name, text in PATH_FLAGS.values():
-        parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text} (repeatable)")
     parser.add_argument("--root", metavar="DIR",
                         help="a directory to use as / inside, such as an image's files, instead of the host's system "
                              "and the current directory (strict)")  # fmt: skip
     parser.add_argument("--image", metavar="NAME",
                         help="the image whose files the job has at isolation container (python:3.10-slim)")  # fmt: skip
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
-                        help="set a variable, or pass on one of yours; may be repeated")  # fmt: skip
+                        help="set a variable, or pass on one of yours (repeatable)")  # fmt: skip
     parser.add_argument("--allow-partial", action="store_true", default=None,
-                        help="run even if something that was asked for can't be enforced")  # fmt: skip
+                        help="run even if a part of the policy can't be enforced here")  # fmt: skip
 
 
 def _help(limit: Limit, defaults: Mapping[str, int]) -> str:
@@ -75,8 +75,8 @@ def _help(limit: Limit, defaults: Mapping[str, int]) -> str:
         return f"{limit.help} (strict: {format_size(STRICT_DISK_BYTES)}, container: half of --memory, else not limited)"
     default = defaults.get(limit.field, getattr(SandboxPolicy(), limit.field))
     if default is None:
-        return f"{limit.help} (not limited)"
-    return f"{limit.help} ({format_size(default) if limit.unit is Unit.BYTES else default})"
+        return f"{limit.help} (default: not limited)"
+    return f"{limit.help} (default: {format_size(default) if limit.unit is Unit.BYTES else default})"
 
 
 def policy_from(
@@ -132,7 +132,7 @@ def _nearest(path: str) -> str:
         near: Sequence[str] = get_close_matches(name, os.listdir(folder or "/"), n=1)
     except OSError:
         near = ()
-    return f"did you mean {os.path.join(folder, near[0])}?" if near else "name one that is there"
+    return f"did you mean {os.path.join(folder, near[0])}?" if near else "name an existing path"
 
 
 def _by_flags(error: PolicyError, given: Mapping[str, object]) -> PolicyError:
@@ -150,7 +150,7 @@ def _network(text: str | None) -> object:
     hosts = text.split(",")
     for host in hosts:
         if not host:
-            raise UsageError(f"--network {text}: there is nothing between two commas", hint=_NETWORK)
+            raise UsageError(f"--network {text}: an entry is empty", hint=_NETWORK)
         if host.isdecimal():
             raise UsageError(f"--network {text}: {host} is a port without a host",
                              hint="give each port its host: --network name:80,name:443")  # fmt: skip

@@ -22,8 +22,8 @@ examples:
   %(prog)s --level strict && ringfence run -- make
   %(prog)s --json | jq '.levels.process'
 
-The exit code is 0 if the level that you name is available here with a default policy, else 1. Without --level that is
-process, the default in Python; `ringfence run` has strict.
+The exit code is 0 if the level that you name is available here with a default policy, else 1. The default is process,
+as in Python; `ringfence run` uses strict.
 """
 
 # Everything that a policy can ask for, so that the answer covers every capability.

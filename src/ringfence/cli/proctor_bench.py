@@ -30,23 +30,23 @@ _ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", metavar="SUITE", help="a directory of tasks, or a *.json or *.jsonl of SWE-bench")
-    parser.add_argument("--agent", metavar="CMD", required=True, help="the command that solves them; oracle or nop")
+    parser.add_argument("--agent", metavar="CMD", required=True, help="the command that solves each task; or oracle, or nop")
     parser.add_argument("--out", metavar="DIR", required=True, help="a directory for all results; used again to resume")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many tasks run at once (default: 1)")
-    parser.add_argument("--on", metavar="WHERE", default="local", help="local (default), ray or ray://ADDRESS")
+    parser.add_argument("--on", metavar="WHERE", default="local", help="local, ray or ray://ADDRESS (default: local)")
     parser.add_argument("--repos", metavar="DIR", default="", help="clones for SWE-bench, such as DIR/owner__name")
     root = parser.add_mutually_exclusive_group()
     root.add_argument("--image", action="store_true", help="run each task in the root of its image")
     root.add_argument("--rootfs", choices=["host"], default="", help="run them on the host's root, images or not")
-    parser.add_argument("--grade", action="store_true", help="of SWE-bench: run the tests (else: no pass, no reward)")
-    parser.add_argument("--python", metavar="FILE", default="", help="of SWE-bench: the interpreter for the tests")
+    parser.add_argument("--grade", action="store_true", help="SWE-bench: run the tests; without it, no pass, no reward")
+    parser.add_argument("--python", metavar="FILE", default="", help="SWE-bench: the interpreter for the tests")
     parser.add_argument("--allow", metavar="HOST", action="append", default=[],
-                        help="a host that agents and graders may reach, if they have the whole network")  # fmt: skip
+                        help="a host that agents and graders may reach, if the task asks for the whole network (repeatable)")  # fmt: skip
     parser.add_argument("--env", metavar="NAME", action="append", default=[],
                         help="a variable of yours that a task may ask for by its name (repeatable)")  # fmt: skip
     parser.add_argument("--build-network", choices=("none", "default", "host"), default="",
                         help="the network of image build steps (default: as each task says)")  # fmt: skip
-    parser.add_argument("--no-env", action="store_true", help="pass on no variables, whatever a policy asks for")
+    parser.add_argument("--no-env", action="store_true", help="pass on none of your variables, whatever a policy asks for")
     _configure_run(parser)
 
 
@@ -54,17 +54,17 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", default="", help="the agent's policy, instead of a task's own")
     parser.add_argument(
         "--scaffold", metavar="PATH", action="append", default=[],
-        help="a file or directory that the agent may read; bound by the evidence (repeatable)",
+        help="a file or directory that the agent may read; its digest is part of the evidence (repeatable)",
     )  # fmt: skip
     parser.add_argument("--only", metavar="GLOB", action="append", default=[], help="only these tasks (repeatable)")
     parser.add_argument("--skip", metavar="GLOB", action="append", default=[], help="not these tasks (repeatable)")
     parser.add_argument("--retries", metavar="N", type=int, default=2,
                         help="how often to retry a task that failed because of the machine (default: 2)")  # fmt: skip
     secret = parser.add_mutually_exclusive_group()
-    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with; else PROCTOR_SIGNING_SEED, else "
-                        "signing-seed.hex in the output directory, made where it is missing")  # fmt: skip
-    secret.add_argument("--key", metavar="FILE", help="a key file of `proctor keygen --out`")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line: results, then the summary")
+    secret.add_argument("--signing-seed", metavar="HEX", help="sign with this seed (default: PROCTOR_SIGNING_SEED, "
+                        "else signing-seed.hex in the output directory, created if missing)")  # fmt: skip
+    secret.add_argument("--key", metavar="FILE", help="sign with a key file made by `proctor keygen --out`")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line: results, then the summary")
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Make or check the manifest of a submission: what is handed in with an agent, by its content."""
+"""Make or check the manifest of a submission: the digests of what is submitted with an agent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ docs/reference/proctor/manifest.md has the details.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["create", "verify"])
+    parser.add_argument("action", choices=["create", "verify"], help="write the manifest, or check the files by it")
     parser.add_argument("--agent-binary", metavar="PATH", required=True, help="the program of the agent")
     for name, what in (("scaffold", "a file or directory that the agent may read"),
                        ("instructions", "a file of instructions, such as AGENTS.md")):  # fmt: skip
@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     needed, other = ("out", "manifest") if arguments.action == "create" else ("manifest", "out")
     if not getattr(arguments, needed) or getattr(arguments, other):
-        raise UsageError(f"{arguments.action} needs --{needed}, and takes no --{other}")
+        raise UsageError(f"{arguments.action} needs --{needed} FILE, and does not take --{other}")
     return (_create if arguments.action == "create" else _verify)(arguments)
 
 

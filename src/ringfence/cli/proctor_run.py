@@ -25,7 +25,7 @@ examples:
 
 The agent gets the instruction as the file /task/instruction.md, in PROCTOR_INSTRUCTION and on standard input. The
 output directory must be new or empty; without --out it is a new one, ./proctor-out/TASK-TIME. Exit code 0 when a
-verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
+verdict was written, even if the run failed or was compromised, 1 when there is none, 2 for bad usage.
 docs/reference/proctor.md describes the rest; `proctor init` writes a task to start from.
 """
 
@@ -41,35 +41,35 @@ FLAGS = QuickFlags(
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", metavar="DIR", required=True, help="the directory of the task")
     configure_run(parser)
-    parser.add_argument("--policy", metavar="FILE", help="what binds the agent (default: policy.yaml of the task)")
+    parser.add_argument("--policy", metavar="FILE", help="the agent's policy (default: policy.yaml of the task)")
 
 
 def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True) -> None:
     """What every command that runs a task has. ``agent_needed``: else it may do without one."""
     parser.add_argument("--agent", metavar="CMD", required=agent_needed,
-                        help="the command that solves it, or @NAME of a ready agent; oracle: the task's own solution; "
-                             "nop: nothing")  # fmt: skip
+                        help="the command that solves the task; @NAME: a ready-made agent; oracle: the task's own "
+                             "solution; nop: nothing")  # fmt: skip
     parser.add_argument("--out", metavar="DIR", default="", help="a new directory for verdict, bundle and logs "
                         "(default: proctor-out/TASK-TIME)")  # fmt: skip
     parser.add_argument(
         "--scaffold", metavar="PATH", action="append", default=[],
-        help="a file or directory that the agent may read; bound by the evidence (repeatable)",
+        help="a file or directory that the agent may read; its digest is part of the evidence (repeatable)",
     )  # fmt: skip
-    parser.add_argument("--manifest", metavar="FILE", help="what is handed in, as `proctor manifest create` wrote it; "
-                        "the run is refused if the files differ")  # fmt: skip
+    parser.add_argument("--manifest", metavar="FILE", help="the manifest of the submission, from `proctor manifest "
+                        "create`; the run is refused if the files differ")  # fmt: skip
     parser.add_argument(
         "--instructions", metavar="PATH", action="append", default=[],
         help="with --manifest: a file of instructions that the agent may read (repeatable)",
     )  # fmt: skip
     parser.add_argument("--agent-binary", metavar="PATH", help="with --manifest: the agent's program (default: what "
                         "the command starts)")  # fmt: skip
-    parser.add_argument("--no-env", action="store_true", help="no variable of yours, whatever the policy asks for")
+    parser.add_argument("--no-env", action="store_true", help="pass on none of your variables, whatever the policy asks for")
     secret = parser.add_mutually_exclusive_group()
-    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with; else PROCTOR_SIGNING_SEED, else "
-                        "a new one, signing-seed.hex in the output directory")  # fmt: skip
-    secret.add_argument("--key", metavar="FILE", help="a key file of `proctor keygen --out`")
+    secret.add_argument("--signing-seed", metavar="HEX", help="sign with this seed (default: PROCTOR_SIGNING_SEED, "
+                        "else a new one, signing-seed.hex in the output directory)")  # fmt: skip
+    secret.add_argument("--key", metavar="FILE", help="sign with a key file made by `proctor keygen --out`")
     parser.add_argument("--nonce", metavar="HEX", default="", help="the challenge that the run carries: 64 hex digits")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line: events, then the verdict")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line: events, then the verdict")
 
 
 def parse_quickly(words: list[str]) -> SimpleNamespace | None:
@@ -124,8 +124,8 @@ def _tell_of_watching(task: Task, out: str) -> None:
 
     path = watched_for(task, out)
     if path:
-        print(f"proctor: {escape_controls(path)} lies where a sandbox has its own files, as in /tmp, so each call of "
-              "the agent that names a file is watched; elsewhere it would run faster", file=sys.stderr)  # fmt: skip
+        print(f"proctor: {escape_controls(path)} is where a sandbox has its own files, as in /tmp, so each call of the "
+              "agent that names a file is watched; elsewhere it would run faster", file=sys.stderr)  # fmt: skip
 
 
 def _output(arguments: argparse.Namespace | SimpleNamespace, task_id: str) -> AbstractContextManager[str]:
@@ -160,7 +160,8 @@ def _bound(arguments: argparse.Namespace | SimpleNamespace, task: Task) -> Bound
 
     if not arguments.manifest:
         if arguments.instructions or arguments.agent_binary:
-            raise UsageError("--instructions and --agent-binary go with --manifest", hint="show files with --scaffold")
+            raise UsageError("--instructions and --agent-binary need --manifest",
+                             hint="add --manifest FILE, or show files with --scaffold")  # fmt: skip
         return NOT_BOUND
     from ringfence.proctor.submission_manifest.binding import binary_of, bind
     from ringfence.proctor.submission_manifest.document import Submitted
@@ -168,7 +169,7 @@ def _bound(arguments: argparse.Namespace | SimpleNamespace, task: Task) -> Bound
     command = resolve(arguments.agent, task).command
     binary = arguments.agent_binary or binary_of(command)
     if not binary:
-        raise UsageError("which program is the agent's?", hint="name it with --agent-binary")
+        raise UsageError("the agent's program is unknown", hint="name it with --agent-binary")
     submitted = Submitted(agent_binary=binary, scaffold=tuple(arguments.scaffold),
                           instructions=tuple(arguments.instructions), environment=task.policy.env_allow)  # fmt: skip
     return bind(arguments.manifest, submitted, task, command, _answers(arguments))

@@ -51,7 +51,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from ringfence.proctor.foreign.swebench import TESTBED
 
     if bool(arguments.agent) == bool(arguments.predictions):
-        raise UsageError("either an agent or predictions", hint="name --agent CMD or --predictions FILE")
+        given = "both --agent and --predictions were" if arguments.agent else "neither --agent nor --predictions was"
+        raise UsageError(f"{given} given", hint="give --agent CMD or --predictions FILE")
     instance = read_instance(arguments.instance, arguments.instance_id)
     with (
         tempfile.TemporaryDirectory(prefix="ringfence-swebench-") as place,

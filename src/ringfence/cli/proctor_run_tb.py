@@ -15,7 +15,7 @@ examples:
 A task's Dockerfile says what its agent has. --image builds that with docker or podman and runs agent and grader on its
 root; --rootfs host runs them on this host's root, if that has everything the task asks for. Choose one. stderr
 lists where the run differs from the task's format; docs/reference/proctor/terminal-bench.md lists the keys. Exit code 0
-when a verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
+when a verdict was written, even if the run failed or was compromised, 1 when there is none, 2 for bad usage.
 """
 
 
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     root.add_argument("--rootfs", choices=("host",), help="run on this host's own root")
     parser.add_argument(
         "--allow", metavar="HOST", action="append", default=[],
-        help="a host that agent and grader may reach, if the task gives them the whole network (repeatable)",
+        help="a host that agent and grader may reach, if the task asks for the whole network (repeatable)",
     )  # fmt: skip
     parser.add_argument(
         "--env", metavar="NAME", action="append", default=[],
@@ -52,9 +52,10 @@ def execute(arguments: argparse.Namespace) -> int:
     from ringfence.proctor.foreign import terminal_tasks
 
     absent = [name for name in arguments.env if name not in os.environ]
-    if absent or SEED_VARIABLE in arguments.env:
-        raise UsageError(f"--env {absent[0]}: there is no such variable" if absent
-                         else f"{SEED_VARIABLE} signs verdicts; nobody gets it")  # fmt: skip
+    if SEED_VARIABLE in arguments.env:
+        raise UsageError(f"--env {SEED_VARIABLE}: it signs verdicts and can't be passed on", hint="name another")
+    if absent:
+        raise UsageError(f"--env {absent[0]}: the variable is not set", hint="export it first")
     task = terminal_tasks.load(
         arguments.task, rootfs="image" if arguments.image else arguments.rootfs or "", allow=arguments.allow,
         environment={name: os.environ[name] for name in arguments.env}, build_network=arguments.build_network,

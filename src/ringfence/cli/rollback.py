@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   ringfence rollback 3f2a                       undo the last run in this sandbox
-  ringfence rollback 3f2a 5e0c91                to a checkpoint, by the beginning of its id or by its name
+  ringfence rollback 3f2a 5e0c91                to a checkpoint, by its name or the first characters of its ID
   ringfence rollback 3f2a 5e0c91 src/a.py       only this
 
 You can go forward again in the same way. The directory under the sandbox is not touched.
@@ -29,7 +29,9 @@ You can go forward again in the same way. The directory under the sandbox is not
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
     add_json(parser)
-    parser.add_argument("words", nargs="*", default=[], metavar="[CHECKPOINT] [PATH …]", help="see the examples")
+    parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT",
+                        help="its name, its ID or the first characters of it (default: the one it was last at)")  # fmt: skip
+    parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these, and what is below them")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -37,10 +39,12 @@ def execute(arguments: argparse.Namespace) -> int:
         found = kept.transaction.checkpoints()
         found.sort(key=lambda each: each.checkpoint_id == kept.transaction.current)  # the current one comes last
         if not found:
-            raise UsageError(f"{kept.sandbox_id} has no checkpoint", hint=f"ringfence discard {kept.sandbox_id}")
-        chosen, words = _chosen(found, arguments.words)
+            raise UsageError(f"{kept.sandbox_id} has no checkpoint",
+                             hint=f"discard its changes with: ringfence discard {kept.sandbox_id}")  # fmt: skip
+        given = [*filter(None, (arguments.checkpoint,)), *arguments.paths]
+        chosen, words = _chosen(found, given)
         if words:
-            _check(kept, chosen, words, is_default=words == arguments.words)
+            _check(kept, chosen, words, is_default=words == given)
         done = kept.transaction.rollback(chosen.checkpoint_id, kept.paths(words) if words else None)
     if arguments.json:
         print_json({"id": kept.sandbox_id, "checkpoint_id": chosen.checkpoint_id, "restored": done.files_restored})
@@ -68,8 +72,8 @@ def _chosen(found: list[Checkpoint], words: list[str]) -> tuple[Checkpoint, list
     named = [each for each in found if words[0] in (each.checkpoint_id, each.name)]
     begun = named or [each for each in found if each.checkpoint_id.startswith(words[0])]
     if len(begun) > 1:
-        raise UsageError(f"{words[0]!r} means {', '.join(each.checkpoint_id for each in begun)}",
-                         hint="write one more letter")  # fmt: skip
+        raise UsageError(f"the checkpoint {words[0]!r} is ambiguous: {', '.join(each.checkpoint_id for each in begun)}",
+                         hint="name it by its ID" if named else "write more of its ID")  # fmt: skip
     if begun and not named and _is_path(found, words[0]):
         raise UsageError(f"{words[0]!r} is the beginning of checkpoint {begun[0].checkpoint_id} and also a path",
                          hint=f"write ./{words[0]} for the path, or more of the checkpoint")  # fmt: skip

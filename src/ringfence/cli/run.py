@@ -1,7 +1,7 @@
 """Run a command under a policy: its input, output, signals and exit code are passed through.
 
-It sees the current directory, the system's directories and the Python that ringfence runs on. It has no network, and
-what it changes is kept aside.
+The job sees the current directory, the system's directories and the Python that ringfence runs on. It has no network,
+and what it changes is kept in a layer.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ examples:
   ringfence run -- python3 script.py
   ringfence run --memory 256M --wall 10 -- ./solver < input.txt
   ringfence run --policy policy.yaml --json -- make test
-  ringfence run -- ./generate.py                    its changes are kept aside; see: ringfence sandboxes
+  ringfence run -- ./generate.py                    its changes are kept; see: ringfence sandboxes
   ringfence run --commit -- ./generate.py
   ringfence run --ask -- ./generate.py
   ringfence run --transaction 3f2a -- make test     continues where that one ended
   ringfence run --readable ~/data --python script.py --its-own-flag argument
   ringfence run --interpreter .venv/bin/python --python script.py
   ringfence run --bundle ../evidence.json -- make   signed evidence of the run; docs/explanation/bundle.md
-  ringfence run --root rootfs -- sh -c 'ls /'       a directory is its root, and what it changes there is kept aside
-  ringfence run --isolation process -- make         limits only: it reads and writes what you can
+  ringfence run --root rootfs -- sh -c 'ls /'       a directory is the job's root; what it changes there is kept
+  ringfence run --isolation process -- make         limits only: the job reads and writes what you can
 
-All of the current directory is shown, and there is no network unless --network names one.
+All of the current directory is shown, and there is no network unless --network names a host.
 A directory that was there before can't be renamed in one step: git mv DIR says «cross-device link»
 (use mv, then git add -A), and git clone . needs --no-hardlinks. docs/reference/programs.md has the rest.
-Ctrl-Z suspends it with all that it started, and fg continues it; its deadline does not move.
+Ctrl-Z suspends the job and everything it started; fg continues it. The deadline keeps running.
 
 The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
 143 (terminated), 159 (forbidden system call), 126/127 (can't be executed, not found),
@@ -66,25 +66,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ringfence.cli.interpreter import HELP as INTERPRETER_HELP
 
     add_policy_flags(parser, "strict")
-    parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
+    parser.add_argument("--json", action="store_true", help="print only the result, as JSON")
     parser.add_argument("--quiet", action="store_true",
                         help="print nothing about the run on stderr, not even the ID of kept changes")  # fmt: skip
     changes = parser.add_mutually_exclusive_group()
-    changes.add_argument("--commit", action="store_true", help="carry over what it changed (strict)")
-    changes.add_argument("--discard", action="store_true", help="throw away what it changed (strict)")
-    changes.add_argument("--ask", action="store_true", help="show what it changed, and ask (strict)")
+    changes.add_argument("--commit", action="store_true", help="apply what the job changed (strict)")
+    changes.add_argument("--discard", action="store_true", help="discard what the job changed (strict)")
+    changes.add_argument("--ask", action="store_true", help="show what the job changed, and ask (strict)")
     parser.add_argument("--transaction", metavar="ID", help="resume a kept sandbox (sets a checkpoint first)")
     parser.add_argument("--python", action="store_true",
                         help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
     parser.add_argument("--interpreter", metavar="PYTHON", help=f"with --python: {INTERPRETER_HELP}")
     parser.add_argument("--here-anyway", action="store_true",
-                        help="show the current directory although it is a home or /etc")  # fmt: skip
-    parser.add_argument("--usage", action="store_true", help="record what it uses over time; see ringfence usage")
+                        help="show the current directory even if it is a home directory or /etc")  # fmt: skip
+    parser.add_argument("--usage", action="store_true", help="record what the job uses over time; see ringfence usage")
     parser.add_argument("--usage-file", metavar="FILE", help="the same, into this file")
-    parser.add_argument("--bundle", metavar="FILE", help="leave signed evidence of the run in this new file")
+    parser.add_argument("--bundle", metavar="FILE", help="write signed evidence of the run to this new file")
     parser.add_argument("--signing-seed", metavar="HEX",
-                        help="its signing seed; else PROCTOR_SIGNING_SEED, else signing-seed.hex there")  # fmt: skip
-    parser.add_argument("--key", metavar="FILE", help="sign it with this key file, as keygen makes it")
+                        help="sign with this seed (default: PROCTOR_SIGNING_SEED, else signing-seed.hex beside the "
+                             "bundle, created if missing)")  # fmt: skip
+    parser.add_argument("--key", metavar="FILE", help="sign with a key file made by keygen")
     parser.add_argument("command", nargs="...", metavar="-- COMMAND …", help="the program and its arguments")
 
 
@@ -125,14 +126,14 @@ def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], 
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
     policy = policy_from(arguments, IsolationLevel.STRICT)
     if policy.root and (arguments.here_anyway or arguments.python):
-        raise UsageError("with a root nothing of the current directory is shown, nor this Python",
-                         hint="name what it is to read: --readable PATH")  # fmt: skip
+        raise UsageError("with --root, neither the current directory nor this Python is shown",
+                         hint="name what the job reads: --readable PATH")  # fmt: skip
     if arguments.here_anyway and traits_of(policy.isolation).files_apart:
         policy = replace(policy, readable_paths=(*policy.readable_paths, real(current_folder())))
     if arguments.python:
         return _python(command, policy, arguments.interpreter)
     if arguments.interpreter:
-        raise UsageError("--interpreter goes with --python", hint="ringfence run --interpreter PYTHON --python FILE …")
+        raise UsageError("--interpreter needs --python", hint="ringfence run --interpreter PYTHON --python FILE …")
     return command, policy
 
 
@@ -143,12 +144,12 @@ def _python(command: list[str], policy: SandboxPolicy, interpreter: str | None) 
     file, *words = command
     if file != "-" and not os.path.isfile(file):
         problem = "is not a plain file" if os.path.lexists(file) else "no such file"
-        raise UsageError(f"{file}: {problem}", hint="a program that is not in a file: ringfence run --python - < it")
+        raise UsageError(f"{file}: {problem}", hint="for code on standard input: ringfence run --python -")
     way, here = walk(file), real(current_folder())
     if file != "-" and traits_of(policy.isolation).files_apart and not within(way.end, here):
         if any(within(link, here) for link in way.links):
-            raise UsageError(f"{file} leads to {way.end} through a link in {here}, which anybody may have made",
-                             hint="name the file that it leads to, if that is meant")  # fmt: skip
+            raise UsageError(f"{file} points to {way.end} through a link in {here}, which anybody may have made",
+                             hint=f"if you mean that file, name it: {way.end}")  # fmt: skip
         policy = replace(policy, readable_paths=(*policy.readable_paths, way.end))
         file = way.end
     if file[:1] == "-" and file != "-":

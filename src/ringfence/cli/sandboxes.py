@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
     if arguments.trust is not None:
         found = [_as_data(registry, registry.trust(arguments.trust))]
-        text = f"{found[0]['id']} is accepted as yours; it lies over {_over(found[0])}"
+        text = f"{found[0]['id']} is accepted as yours; it is based on {_over(found[0])}"
     elif arguments.prune is not None:
         found = _pruned(registry, _seconds(arguments.prune))
         text = "\n".join(f"{each['id']} {_fate(each)}" for each in found) or "no sandbox is that old"
@@ -138,7 +138,7 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not an age", hint="write 90m or 24h") from None
+        raise UsageError(f"--prune: {text!r} is not an age", hint="write for example 90m or 24h") from None
 
 
 def age(created_s: float) -> str:

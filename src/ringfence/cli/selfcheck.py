@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ringfence.engine.run import isolating_levels
 
     levels = [*map(str, isolating_levels())]
-    parser.add_argument("--level", choices=levels, default="process", help="which isolation level (process)")
+    parser.add_argument("--level", choices=levels, default="process", help="the isolation level (default: process)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 

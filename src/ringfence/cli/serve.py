@@ -25,15 +25,15 @@ docs/reference/service.md has the details.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="settings, policies and workspaces (YAML)")
-    parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, help="the port (8700)")
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port (default: 8700)")
     parser.add_argument("--tokens", metavar="FILE", help="who may use it, and how much")
     parser.add_argument("--state", metavar="DIR", help="where boxes and results are kept")
-    parser.add_argument("--log", choices=["info", "warning"], default="info", help="how much is logged (info)")
-    parser.add_argument("--new-token", metavar="NAME", help="add a token to the file, print it once, and end")
+    parser.add_argument("--log", choices=["info", "warning"], default="info", help="how much is logged (default: info)")
+    parser.add_argument("--new-token", metavar="NAME", help="add a token to the file, print it once, and exit")
     parser.add_argument("--scope", action="append", metavar="SCOPE",
-                        help="what the new token may do: read, run, box, commit, bundle or "
-                             "operator; may be repeated (absent: read, run and box)")  # fmt: skip
+                        help="what the new token may do: read, run, box, commit, bundle or operator (repeatable; "
+                             "default: read, run and box)")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -45,10 +45,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.new_token:
         return _new_token(arguments)
     if arguments.tokens == "":
-        raise UsageError("--tokens: the name of the file is empty", hint="for a service without tokens leave it out")
+        raise UsageError("--tokens: the name of the file is empty", hint="for a service without tokens, omit it")
     settings = read_settings(arguments.config) if arguments.config else Settings()
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
-        raise UsageError(f"--port: {arguments.port} is not a port")
+        raise UsageError(f"--port {arguments.port}: must be from 0 to 65535")
     settings = changed(settings, host=arguments.host, port=arguments.port, tokens=arguments.tokens,
                        state=arguments.state).checked()  # fmt: skip
     _log_to_stderr(arguments.log.upper())
@@ -62,7 +62,7 @@ def _new_token(arguments: argparse.Namespace) -> int:
     from ringfence.service.tokens import add_token
 
     if not arguments.tokens:
-        raise UsageError("which file?", hint="--tokens FILE")
+        raise UsageError("--new-token needs a file for the token", hint="add --tokens FILE")
     print(add_token(arguments.tokens, arguments.new_token, tuple(arguments.scope or ("read", "run", "box"))))
     return 0
 

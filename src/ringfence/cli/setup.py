@@ -1,6 +1,6 @@
 """Prepare this host for sandboxes of ordinary users, if something on it prevents them.
 
-apparmor: some hosts, such as Ubuntu from 23.10 on, let AppArmor take all privileges in a user namespace away from
+apparmor: on some hosts, such as Ubuntu 23.10 and later, AppArmor takes all privileges in a user namespace away from
 programs that have no profile. This writes one for ringfence and proctor, which allows them user namespaces and nothing
 else that they could not do before.
 """
@@ -61,7 +61,8 @@ def profile(folder: str) -> str:
     from ringfence.errors import UsageError
 
     if _SPECIAL & set(folder) or not os.path.isabs(folder):
-        raise UsageError(f"{folder!a} can't stand in a profile of AppArmor", hint="install ringfence at a plain path")
+        raise UsageError(f"the path {folder!a} has characters that AppArmor profiles can't contain",
+                         hint="install ringfence at a plain path")  # fmt: skip
     return _PROFILE.format(folder=folder)
 
 
@@ -75,19 +76,19 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
     except OSError:
         blocks = False
     if not blocks:
-        raise UsageError("AppArmor takes no user namespaces away here, so there is nothing to set up",
+        raise UsageError("AppArmor does not restrict user namespaces here; there is nothing to set up",
                          hint="ringfence probe shows what this host can enforce")  # fmt: skip
     if os.geteuid() != 0:
         raise UsageError("only root can load a profile", hint='sudo "$(command -v ringfence)" setup apparmor')
     from shutil import which
 
     if which("apparmor_parser") is None:
-        raise UnavailableError("there is no apparmor_parser", hint="install the package apparmor")
+        raise UnavailableError("apparmor_parser was not found", hint="install the package apparmor")
     if os.path.lexists(PLACE):
-        raise UsageError(f"{PLACE} is there already", hint="ringfence setup apparmor --help says how to undo it")
+        raise UsageError(f"{PLACE} already exists", hint="ringfence setup apparmor --help says how to undo it")
     program = os.path.join(folder, "ringfence")
     if not os.path.isfile(program):
-        raise UsageError(f"there is no {program}", hint="run the installed command, with its whole path")
+        raise UsageError(f"{program} was not found", hint="run the installed command by its full path")
     from ringfence.model.ways.walk import real
 
     package = os.path.dirname(os.path.dirname(real(__file__)))

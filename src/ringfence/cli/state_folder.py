@@ -11,14 +11,14 @@ from ringfence.model.ways.walk import real
 
 __all__ = ["current_folder", "new_place", "sandboxes_folder", "usage_folder"]
 
-_NO_PLACE = "set XDG_STATE_HOME to a directory of your own, or throw away what it changes with --discard"
+_NO_PLACE = "set XDG_STATE_HOME to a directory of your own, or discard the changes with --discard"
 
 
 def current_folder() -> str:
     try:
         return os.getcwd()
     except OSError as error:
-        raise UsageError(f"the current directory: {error.strerror}", hint="change to one that is there") from error
+        raise UsageError(f"the current directory: {error.strerror}", hint="change to an existing directory") from error
 
 
 def usage_folder() -> str:
@@ -39,7 +39,7 @@ def new_place() -> str:
         if os.path.isdir(folder):
             check_shared(os.stat(folder), folder)
     except UsageError as error:
-        raise UsageError(f"what this changes could not be kept: {error}", hint=_NO_PLACE) from error
+        raise UsageError(f"the changes of this run could not be kept: {error}", hint=_NO_PLACE) from error
     return os.path.join(real(folder), f".making-{os.urandom(6).hex()}")
 
 

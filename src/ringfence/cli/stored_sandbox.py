@@ -30,7 +30,7 @@ _REPLACED = (ChangeKind.DELETED, ChangeKind.TYPE_CHANGED)
 
 
 def add_id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sandbox", metavar="ID", help="of the sandbox, or the beginning of it")
+    parser.add_argument("sandbox", metavar="ID", help="the sandbox's ID, or its first characters")
     add_root(parser)
 
 
@@ -40,12 +40,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="DIR", default="",
-                        help="where the sandboxes lie ($XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
+                        help="the directory of the kept sandboxes (default: $XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
 
 
 def registry_of(arguments: argparse.Namespace) -> Registry:
     if arguments.root and not os.path.isdir(arguments.root):
-        raise UsageError(f"{arguments.root}: no such directory")
+        raise UsageError(f"--root {arguments.root}: no such directory", hint="name an existing directory")
     return Registry(arguments.root or sandboxes_folder())
 
 
@@ -119,7 +119,7 @@ def find(registry: Registry, word: str) -> str:
         return word
     begun = [each for each in known if word and each.startswith(word)]
     if len(begun) > 1:
-        raise UsageError(f"{word!r} is the beginning of {', '.join(begun)}", hint="write one more letter")
+        raise UsageError(f"the ID {word!r} is ambiguous: {', '.join(begun)}", hint="write more of it")
     return begun[0] if begun else _damaged_or_none(registry, word)
 
 

@@ -1,4 +1,4 @@
-"""Run a strategy, a Python file with run(data) -> dict, in a container that is made for it and removed after it."""
+"""Run a strategy, a Python file with run(data) -> dict, in a container that is made for it and removed afterwards."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ _IN_THE_RESULT = ("docker_unavailable", "container_creation_failed", "execution_
 EXAMPLES = """\
 examples:
   ringfence strategy run strategy.py --data prices.json
-  ringfence strategy run strategy.py --data prices.csv        (the file lies in /input, data is its path)
+  ringfence strategy run strategy.py --data prices.csv        (the file is in /input, data is its path)
   ringfence strategy run strategy.py --file config/docker_config.yaml --image my-strategies:1 --json
   RINGFENCE_DOCKER__MEMORY_LIMIT=512m ringfence strategy run strategy.py
 
-A file that ends in .json is what run() is called with. The result is printed as JSON. The exit code is 0 with a result,
-1 where the strategy failed, was rejected or was killed, or its container could not be made, 2 where there is no
-container engine or it is switched off.
+A .json file is parsed and passed to run(); any other file is put in /input, and run() gets its path. The result is
+printed as JSON. The exit code is 0 with a result, 1 where the strategy failed, was rejected or was killed, or its
+container could not be made, 2 where there is no container engine or it is switched off.
 docs/how-to/containers/quick-start.md has the details.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["run"])
+    parser.add_argument("action", choices=["run"], help="run the strategy")
     parser.add_argument("strategy", metavar="FILE", help="the strategy (Python)")
-    parser.add_argument("--data", metavar="FILE", help="what run() is called with; without it, None")
-    parser.add_argument("--file", metavar="FILE", help="a configuration (YAML)")
-    parser.add_argument("--image", help="the image for the container")
-    parser.add_argument("--timeout", metavar="S", type=int, help="seconds until it is killed")
+    parser.add_argument("--data", metavar="FILE", help="the data that run() gets (default: None)")
+    parser.add_argument("--file", metavar="FILE", help="a configuration (YAML; default: none)")
+    parser.add_argument("--image", help="the image for the container (default: the configuration's)")
+    parser.add_argument("--timeout", metavar="S", type=int,
+                        help="seconds until it is killed (default: the configuration's)")  # fmt: skip
     parser.add_argument("--no-validate", action="store_true",
                         help="skip the check of the code; the container still confines it")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="life-cycle events as lines of JSON on stderr")

@@ -23,9 +23,9 @@ examples:
   ringfence test tests/ --here -- -x -n 2      (what follows -- goes to pytest)
   ringfence test tests/ --interpreter .venv/bin/python
 
-Without --interpreter it is the Python of the environment that is active: VIRTUAL_ENV, CONDA_PREFIX or pyenv's,
-else the one that ringfence itself runs on. pytest must be installed there. So tests do not run at isolation container.
-The exit code is pytest's own (0 when all passed), that of the limit that was hit, or 2 where the policy can't be
+Without --interpreter, tests run in the active environment's Python (VIRTUAL_ENV, CONDA_PREFIX or pyenv's), else in
+ringfence's own. pytest must be installed there, so isolation container and another root are not supported.
+The exit code is pytest's own (0 when all passed), that of the limit that was hit, 2 where the policy can't be
 enforced here, or 130 after Ctrl-C: pytest then prints its summary so far, and a second Ctrl-C ends it at once.
 """
 PASSES_ON = True
@@ -34,9 +34,9 @@ UNHELD = 2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH",
-                        help="files, directories or node ids (the current directory)")  # fmt: skip
+                        help="files, directories or node IDs (default: the current directory)")  # fmt: skip
     add_policy_flags(parser, "process")
-    parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
+    parser.add_argument("--json", action="store_true", help="print only the result, as JSON")
     parser.add_argument("--here", action="store_true",
                         help="run the tests in the current directory instead of a private one")  # fmt: skip
     parser.add_argument("--interpreter", metavar="PYTHON", help=INTERPRETER_HELP)

@@ -22,8 +22,8 @@ examples:
   ringfence top --once              print it once (also when the output is not a terminal)
   ringfence top --json | jq '.[].memory_bytes'
 
-The id is the process that leads the sandbox, the command is its caller's. A figure with a question mark may be too
-small: a process in the sandbox hides its counters from others.
+ID is the sandbox's leading process; COMMAND is its caller's command. A figure with a question mark may be too small: a
+process in the sandbox hides its counters from others.
 """
 
 _FIRST_LOOK_S = 0.25
@@ -32,17 +32,17 @@ _HOME, _CLEAR_LINE, _CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--once", action="store_true", help="print the table once and end")
+    parser.add_argument("--once", action="store_true", help="print the table once and exit")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, once")
     parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS",
-                        help="refresh interval in seconds (default 1)")  # fmt: skip
+                        help="refresh interval in seconds (default: 1)")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UnavailableError("running sandboxes can't be found on this system", hint="run on Linux")
     if not 0.05 <= arguments.interval <= 3600:
-        raise UsageError("--interval takes seconds from 0.05 to 3600")
+        raise UsageError("--interval must be from 0.05 to 3600 seconds")
     overview = Overview()
     try:
         if arguments.once or arguments.json or not (os.isatty(0) and os.isatty(1)):

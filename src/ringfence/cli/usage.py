@@ -66,7 +66,7 @@ def _path(name: str) -> str:
         return found[0]
     if found:
         names = ", ".join(os.path.basename(path).removesuffix(ENDING) for path in found)
-        raise UsageError(f"{name} is the beginning of {names}", hint="write more of it")
+        raise UsageError(f"the ID {name} is ambiguous: {names}", hint="write more of it")
     raise UsageError(f"{name}: no such file, and no run was recorded under that id",
                      hint="record one: ringfence run --usage -- COMMAND")  # fmt: skip
 

@@ -16,7 +16,7 @@ Exit code 0 when it is valid, 2 when not.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verdict", metavar="FILE", required=True, help="the verdict.json")
-    parser.add_argument("--pubkey", metavar="HEX", required=True, help="hex, PEM or an OpenSSH line")
+    parser.add_argument("--pubkey", metavar="KEY", required=True, help="the signer's public key: hex, PEM or OpenSSH")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 

@@ -20,7 +20,7 @@ docs/explanation/bundle.md says what a verified bundle proves and what it does n
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", metavar="FILE", required=True, help="the bundle.json")
     signer = parser.add_mutually_exclusive_group()
-    signer.add_argument("--pubkey", metavar="HEX", help="the signer's public key: hex, PEM or OpenSSH")
+    signer.add_argument("--pubkey", metavar="KEY", help="the signer's public key: hex, PEM or OpenSSH")
     signer.add_argument("--trust", metavar="FILE", help="a trust file (docs/reference/formats.md, section 7)")
     parser.add_argument("--artifacts", metavar="DIR", help="also check the artifacts in this directory")
     parser.add_argument("--nonce", metavar="HEX", help="the challenge that the run must carry")

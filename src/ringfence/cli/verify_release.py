@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   %(prog)s dist --pubkey 3f1c…                         a directory: all files of the release, and no other
-  %(prog)s ringfence-0.1.0-py3-none-any.whl --pubkey 3f1c…          release.dsse.json lies beside it
+  %(prog)s ringfence-0.1.0-py3-none-any.whl --pubkey 3f1c…          release.dsse.json is beside it
   %(prog)s *.whl --attestation release.dsse.json --pubkey 3f1c… --json
 
-A file that is altered, missing, or not part of the release fails by name. Take the public key from a place that is not
-where the files came from. Exit code 0 when all is valid, 2 when not. docs/release.md has the details.
+A file that is altered, missing, or not part of the release is named, and the check fails. Take the public key from a
+place that is not where the files came from. Exit code 0 when all is valid, 2 when not. docs/release.md has the details.
 """
 
 
@@ -49,7 +49,8 @@ def _check(arguments: argparse.Namespace) -> Release:
 
     folders = [path for path in arguments.paths if os.path.isdir(path)]
     if folders and len(arguments.paths) > 1:
-        raise UsageError(f"{folders[0]} is a directory, and there is more beside it", hint="give it alone, or files")
+        raise UsageError(f"{folders[0]} is a directory, and other paths were given with it",
+                         hint="give one directory, or only files")  # fmt: skip
     place = folders[0] if folders else os.path.dirname(arguments.paths[0])
     data = read_file(arguments.attestation or os.path.join(place, NAME))
     trust = trust_from(arguments.pubkey, arguments.trust)

@@ -17,8 +17,8 @@ examples:
   %(prog)s --manifest out/manifest.json --pubkey 3f1c…             every bundle in out/tasks
   %(prog)s --manifest out/manifest.json --trust trust.json --json
 
-A bundle that is altered, missing, duplicated, or from another task or run fails by name. Exit code 0 when all is valid,
-2 when not. docs/reference/proctor/suites.md has the details.
+A bundle that is altered, missing, duplicated, or from another task or run is named, and the check fails. Exit code 0
+when all is valid, 2 when not. docs/reference/proctor/suites.md has the details.
 """
 
 

@@ -111,7 +111,7 @@ def _committed(box: JobBox, outcome: Outcome, folder: str) -> Outcome:
     except CheckpointError as error:
         if not folder:
             raise
-        reason = f"{outcome.reason}; the changes could not be carried over: {error}"
+        reason = f"{outcome.reason}; the changes could not be applied: {error}"
         return _kept(box, replace(outcome, reason=reason, commit_problem=str(error)), folder)
     return replace(outcome, committed=True)
 
@@ -134,7 +134,7 @@ def backend_for(level: IsolationLevel) -> Backend:
     """The backend of an isolation level."""
     if level not in BACKENDS:
         raise UnavailableError(
-            f"isolation {level} is not part of this version", missing=(str(level),),
+            f"isolation {level} is not available in this version", missing=(str(level),),
             hint=f"choose one of {', '.join(BACKENDS)}",
         )  # fmt: skip
     module, name = BACKENDS[level]

@@ -106,7 +106,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(capability="cpu_share", field="cpu_share", flag="--cpu-share", unit=Unit.CORES,
           largest=4096, help="processor cores it may keep busy, such as 0.5"),
     Limit(capability="io", field="io_bytes_per_s", flag="--io", unit=Unit.BYTES,
-          largest=2**62, help="bytes a second from disk, and as many to it"),
+          largest=2**62, help="bytes per second from disk, and the same to disk"),
 )  # fmt: skip
 STRICT_DISK_BYTES = 10 * GIB
 """What a job at isolation ``strict`` may write if its policy does not say; a guest must not fill the host's disk."""

@@ -71,17 +71,18 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 1 <= self.jobs <= _MOST_JOBS:
-            raise UsageError(f"--jobs {self.jobs}: not between 1 and {_MOST_JOBS:,}")
+            raise UsageError(f"--jobs {self.jobs}: must be from 1 to {_MOST_JOBS:,}")
         if self.retries < 0:
-            raise UsageError(f"--retries {self.retries}: less than none")
+            raise UsageError(f"--retries {self.retries}: must be 0 or more")
         if self.on != "local" and self.on.partition("://")[0] != "ray":
-            raise UsageError(f"--on {self.on}: is not local, ray or ray://ADDRESS")
+            raise UsageError(f"--on {self.on}: must be local, ray or ray://ADDRESS")
         if not self.agent.strip():
-            raise UsageError("--agent: there is no command")
+            raise UsageError("--agent is empty", hint="give a command, oracle or nop")
+        if SEED_VARIABLE in self.env:
+            raise UsageError(f"--env {SEED_VARIABLE}: it signs verdicts and can't be passed on", hint="name another")
         absent = [name for name in self.env if name not in os.environ]
-        if absent or SEED_VARIABLE in self.env:
-            raise UsageError(f"--env {absent[0]}: there is no such variable" if absent
-                             else f"--env: {SEED_VARIABLE} signs verdicts; nobody gets it")  # fmt: skip
+        if absent:
+            raise UsageError(f"--env {absent[0]}: the variable is not set", hint="export it first")
 
     @property
     def options(self) -> dict[str, str]:
@@ -140,7 +141,8 @@ def _executor(plan: Plan, order: Order, folder: str, on_wait: Callable[[], None]
     try:
         module = import_module("ringfence.proctor.suite.ray_executor")
     except ModuleNotFoundError as error:
-        raise UnavailableError("--on ray is not here", missing=("ray",), hint=hint_for_extra("ray")) from error
+        raise UnavailableError("--on ray needs Ray, which is not installed", missing=("ray",),
+                               hint=hint_for_extra("ray")) from error  # fmt: skip
     made: Executor = module.RayExecutor(
         order, folder, plan.jobs, address=plan.on.partition("://")[2], on_wait=on_wait
     )
