@@ -110,8 +110,9 @@ def throttle_folders(
         return {}
     for missing in _disk_lack(folders):
         if not policy.allow_partial:
-            problem = f"isolation level 'strict' cannot enforce this policy on this host: io requires {missing.missing}"
-            raise UnavailableError(problem, missing=("io",), hint=missing.fix)
+            needs = f"{missing.asked} needs {missing.missing}"
+            raise UnavailableError(f"isolation strict can't enforce this policy on this host: {needs}", missing=("io",),
+                                   hint=missing.fix)  # fmt: skip
         details = f"missing: {missing.missing}; to enable it: {missing.fix}"
         return {"io": not_applied(policy.io_bytes_per_s, details)}
     from ringfence.kernel.cgroup import group as cgroups

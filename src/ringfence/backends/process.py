@@ -47,10 +47,10 @@ _SIGKILL = 9
 # acts first on a job that stays in it: it counts other pages than the watchdog.
 _NET = 1.25
 _NOT_HERE = {
-    "cpu_share": ("cgroups at this level", "use isolation strict, which enforces it with cpu.max"),
-    "io": ("cgroups at this level", "use isolation strict, which enforces it with io.max"),
+    "cpu_share": ("cpu.max of a control group, which this level does not set", "use isolation strict"),
+    "io": ("io.max of a control group, which this level does not set", "use isolation strict"),
     "network": ("a network namespace", "use isolation strict, which makes one"),
-    "syscalls": ("seccomp at this level", "use isolation strict"),
+    "syscalls": ("a seccomp filter, which this level does not have", "use isolation strict"),
 }
 
 
@@ -127,7 +127,7 @@ def _not_here(name: str, policy: SandboxPolicy) -> Lack:
     if name == "network" and policy.network_rule != NO_NETWORK:
         return NO_EGRESS
     missing, fix = _NOT_HERE[name]
-    return Lack(capability=name, missing=missing, fix=fix)
+    return Lack(capability=name, missing=missing, fix=fix, by_level=True)
 
 
 def _plan_limits(policy: SandboxPolicy) -> Steps:

@@ -120,7 +120,7 @@ STRICT: Mechanisms = {
 def lacks_of_none(policy: SandboxPolicy, fix: str) -> tuple[Lack, ...]:
     """What the level NONE lacks: all but what any level holds."""
     lacking = (name for name in policy.requested() if name not in PLAIN)
-    return tuple(Lack(capability=name, missing="any isolation", fix=fix) for name in lacking)
+    return tuple(Lack(capability=name, missing="any isolation", fix=fix, by_level=True) for name in lacking)
 
 
 def of_version(mechanisms: Mechanisms, landlock_abi: int) -> Mechanisms:

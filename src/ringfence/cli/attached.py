@@ -176,7 +176,7 @@ def refused(outcome: Outcome) -> list[str]:
         told.setdefault(where, f"ringfence: refused: {reason}")
     lines = list(dict.fromkeys(told.values())) or _without_network(outcome)
     more = len(lines) - MOST_REFUSED
-    return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more destinations were refused; --json has all"]
+    return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more were refused; --json lists all"]
 
 
 def _without_network(outcome: Outcome) -> list[str]:
@@ -193,7 +193,8 @@ def _without_network(outcome: Outcome) -> list[str]:
     if outside:
         return [f"ringfence: refused: {outside}: there is no network. Allow it with --network {outside}"]
     named = any(call.get("path") in _NAME_SERVICE for call in calls)
-    return ["ringfence: refused: a name look-up: there is no network. Allow a host with --network NAME"] if named else []
+    told = "ringfence: refused: a name look-up: there is no network. Allow a host with --network NAME"
+    return [told] if named else []
 
 
 def _unheard(outcome: Outcome) -> dict[tuple[str, int], str]:
@@ -245,8 +246,8 @@ def _fate(outcome: Outcome) -> str:
     """What happened to the changes, and what to do next."""
     kept = outcome.transaction
     if kept:
-        return f"; apply: ringfence commit {kept}, discard: ringfence discard {kept}"
+        return f"; keep: ringfence commit {kept}, drop: ringfence discard {kept}"
     if outcome.committed:
         return " (applied)"
     why = f", because {outcome.keep_problem}" if outcome.keep_problem else ""
-    return f" (discarded{why}; to apply them, run with --commit)"
+    return f" (discarded{why}; apply them with --commit)"

@@ -1,11 +1,12 @@
 """Reports a verification: to people in a few lines, to machines as one JSON object.
 
 Owns the wording and exit codes of the commands that verify: 0 means ok and nothing else, 2 means anything else. It
-verifies nothing itself.
+verifies nothing itself. What can't be read, or is not a key, is a mistake in the call, and not «NOT OK».
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -45,17 +46,39 @@ def tell(
 
 
 def read_file(path: str) -> bytes:
+    """What is to be verified. A file that can't be read is a mistake in the call: nothing in it was changed."""
+    from ringfence.errors import UsageError
     from ringfence.model import files
 
-    return files.read_file(path, _MAX_FILE_BYTES)
+    try:
+        return files.read_file(path, _MAX_FILE_BYTES)
+    except UsageError as error:
+        raise UsageError(f"can't read {error}", hint=error.hint) from error
+
+
+def refuse_absent(path: str) -> None:
+    """A file or a directory that was named must exist."""
+    from ringfence.errors import UsageError
+
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', error)}",
+                         hint="name an existing file or directory") from error  # fmt: skip
 
 
 def trust_from(pubkey: str | None, trust_file: str | None) -> Trust:
     from ringfence.evidence.trust import Trust
 
-    if pubkey is not None:
-        return Trust.pinned(pubkey)
-    return Trust.parse(read_file(trust_file)) if trust_file is not None else Trust.unsafe_any_signer()
+    """UsageError for a key or a trust file that is not one."""
+    from ringfence.errors import EvidenceError, UsageError
+
+    try:
+        if pubkey is not None:
+            return Trust.pinned(pubkey)
+        return Trust.parse(read_file(trust_file)) if trust_file is not None else Trust.unsafe_any_signer()
+    except EvidenceError as error:
+        raise UsageError(f"{'--trust' if pubkey is None else '--pubkey'}: {error}", hint=error.hint) from error
 
 
 def as_document(found: Verification) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "kernel"), help="install the kernel spec, or run the kernel")
     parser.add_argument("connection_file", nargs="?", help="for kernel: Jupyter's connection file")
     parser.add_argument("--name", default="ringfence", help="name of the kernel spec (default: ringfence)")
-    parser.add_argument("--prefix", default="", help="the environment to install into (default: your own user's kernels)")
+    parser.add_argument("--prefix", default="", help="the environment to install into (default: for this user)")
     add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "has no effect: a kernel has no deadline"})
     parser.set_defaults(json=False)
 

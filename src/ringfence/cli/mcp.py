@@ -41,9 +41,9 @@ _ID_BYTES = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "seconds for each call (default: 30)"})
     parser.add_argument("--workspace", metavar="DIR",
-                        help="the directory to work on; changes are kept, not applied (default: a private directory)")  # fmt: skip
+                        help="the directory to work on; changes are kept (default: a private directory)")  # fmt: skip
     parser.add_argument("--commit", choices=("ask", "always", "never"), default="ask",
-                        help="when the model commits: ask the operator, always do it, or never (default: ask)")  # fmt: skip
+                        help="when the model commits: ask the operator, always, or never (default: ask)")  # fmt: skip
     parser.set_defaults(json=False)
 
 
@@ -120,5 +120,5 @@ def _leave(kept: StoredSandbox, workspace: str) -> None:
     if not workspace:
         kept.throw_away()
     elif not kept.remove_if_done():
-        print(f"ringfence: changes are kept; see them: ringfence diff {kept.sandbox_id}, "
-              f"apply them: ringfence commit {kept.sandbox_id}", file=sys.stderr)  # fmt: skip
+        print(f"ringfence: changes are kept; look: ringfence diff {kept.sandbox_id}, "
+              f"keep: ringfence commit {kept.sandbox_id}", file=sys.stderr)  # fmt: skip

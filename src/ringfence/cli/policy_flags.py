@@ -25,6 +25,8 @@ VALUE_FLAGS = {limit.flag: limit.field for limit in LIMITS} | {
     "--image": "image",
 }
 _NETWORK = "write --network none, --network host or --network api.example.com:443; a name without a dot needs its port"
+_DEFAULT_NETWORK = "default: none at strict and container, else host; hosts need strict, or container as root"
+_DEFAULT_NETWORK_ON_HOST = "default: none at strict, else host; hosts need strict"
 ENVIRONMENT_FIELDS = ("environment", "pass_environment")
 # field of the policy: (name in the parsed arguments, help)
 PATH_FLAGS = {
@@ -37,16 +39,16 @@ LIST_FLAGS = {"--env": "env"} | {f"--{name}": name for name, _ in PATH_FLAGS.val
 
 def add_policy_flags(
     parser: argparse.ArgumentParser, level: str, defaults: Mapping[str, int] | None = None,
-    helps: Mapping[str, str] | None = None,
+    helps: Mapping[str, str] | None = None, *, other_roots: bool = True,
 ) -> None:  # fmt: skip
     """Add one flag per limit of the table, and the switches. ``level``: the default isolation, in words. ``defaults``:
     fields for which the command has its own default, used where there is no policy file. ``helps``: fields that mean
-    something else there."""
+    something else there. Without ``other_roots``: the command needs the host's files, and takes no image or root."""
     parser.add_argument("--policy", metavar="FILE", help="a policy file (YAML); flags override it")
     for limit in LIMITS:
-        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field,
-                            help=(helps or {}).get(limit.field) or _help(limit, defaults or {}))  # fmt: skip
-    levels = ",".join(map(str, BACKENDS))
+        told = (helps or {}).get(limit.field) or _help(limit, defaults or {}, other_roots)
+        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=told)
+    levels = ",".join(str(each) for each in BACKENDS if other_roots or each is not IsolationLevel.CONTAINER)
     parser.add_argument("--isolation", metavar=f"{{{levels}}}",
                         help=f"how the job is isolated (default: {level}); none needs --allow-partial")  # fmt: skip
     parser.add_argument("--strict", action="store_const", const="strict", dest="isolation",
@@ -54,25 +56,33 @@ def add_policy_flags(
     parser.add_argument("--network", metavar="RULE",
                         help="none, host, or the hosts to reach, separated by commas: api.example.com (ports 80 "
                              "and 443), '*.example.org:443' (sub-domains), 10.1.2.0/24:5432, '[2001:db8::1]:1-99' "
-                             "(absent: none at strict and container, else host; hosts need strict, or container as "
-                             "root). Replaces the network list of a policy file")  # fmt: skip
+                             f"({_DEFAULT_NETWORK if other_roots else _DEFAULT_NETWORK_ON_HOST}). Replaces the network "
+                             "list of a policy file")  # fmt: skip
     for name, text in PATH_FLAGS.values():
         parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text} (repeatable)")
-    parser.add_argument("--root", metavar="DIR",
-                        help="a directory to use as / inside, such as an image's files, instead of the host's system "
-                             "and the current directory (strict)")  # fmt: skip
-    parser.add_argument("--image", metavar="NAME",
-                        help="the image whose files the job has at isolation container (python:3.10-slim)")  # fmt: skip
+    if other_roots:
+        _add_other_roots(parser)
+    else:
+        parser.set_defaults(root=None, image=None)
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
                         help="set a variable, or pass on one of yours (repeatable)")  # fmt: skip
     parser.add_argument("--allow-partial", action="store_true", default=None,
                         help="run even if a part of the policy can't be enforced here")  # fmt: skip
 
 
-def _help(limit: Limit, defaults: Mapping[str, int]) -> str:
+def _add_other_roots(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", metavar="DIR",
+                        help="a directory to use as / inside, such as an image's files, instead of the host's system "
+                             "and the current directory (strict)")  # fmt: skip
+    parser.add_argument("--image", metavar="NAME",
+                        help="the image for isolation container (default: python:3.10-slim)")  # fmt: skip
+
+
+def _help(limit: Limit, defaults: Mapping[str, int], other_roots: bool) -> str:
     """With the default."""
     if limit.capability == "disk":
-        return f"{limit.help} (strict: {format_size(STRICT_DISK_BYTES)}, container: half of --memory, else not limited)"
+        container = " half of --memory at container," if other_roots else ""
+        return f"{limit.help} (default: {format_size(STRICT_DISK_BYTES)} at strict,{container} else not limited)"
     default = defaults.get(limit.field, getattr(SandboxPolicy(), limit.field))
     if default is None:
         return f"{limit.help} (default: not limited)"

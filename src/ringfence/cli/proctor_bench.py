@@ -30,7 +30,8 @@ _ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", metavar="SUITE", help="a directory of tasks, or a *.json or *.jsonl of SWE-bench")
-    parser.add_argument("--agent", metavar="CMD", required=True, help="the command that solves each task; or oracle, or nop")
+    parser.add_argument("--agent", metavar="CMD", required=True,
+                        help="the command that solves each task; or oracle, or nop")  # fmt: skip
     parser.add_argument("--out", metavar="DIR", required=True, help="a directory for all results; used again to resume")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many tasks run at once (default: 1)")
     parser.add_argument("--on", metavar="WHERE", default="local", help="local, ray or ray://ADDRESS (default: local)")
@@ -41,12 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grade", action="store_true", help="SWE-bench: run the tests; without it, no pass, no reward")
     parser.add_argument("--python", metavar="FILE", default="", help="SWE-bench: the interpreter for the tests")
     parser.add_argument("--allow", metavar="HOST", action="append", default=[],
-                        help="a host that agents and graders may reach, if the task asks for the whole network (repeatable)")  # fmt: skip
+                        help="a host that agents and graders may reach, if the task asks for the whole network "
+                             "(repeatable)")  # fmt: skip
     parser.add_argument("--env", metavar="NAME", action="append", default=[],
                         help="a variable of yours that a task may ask for by its name (repeatable)")  # fmt: skip
     parser.add_argument("--build-network", choices=("none", "default", "host"), default="",
                         help="the network of image build steps (default: as each task says)")  # fmt: skip
-    parser.add_argument("--no-env", action="store_true", help="pass on none of your variables, whatever a policy asks for")
+    parser.add_argument("--no-env", action="store_true",
+                        help="pass on none of your variables, whatever a policy asks for")  # fmt: skip
     _configure_run(parser)
 
 

@@ -63,7 +63,8 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
     )  # fmt: skip
     parser.add_argument("--agent-binary", metavar="PATH", help="with --manifest: the agent's program (default: what "
                         "the command starts)")  # fmt: skip
-    parser.add_argument("--no-env", action="store_true", help="pass on none of your variables, whatever the policy asks for")
+    parser.add_argument("--no-env", action="store_true",
+                        help="pass on none of your variables, whatever the policy asks for")  # fmt: skip
     secret = parser.add_mutually_exclusive_group()
     secret.add_argument("--signing-seed", metavar="HEX", help="sign with this seed (default: PROCTOR_SIGNING_SEED, "
                         "else a new one, signing-seed.hex in the output directory)")  # fmt: skip
@@ -93,10 +94,12 @@ def run_task(task: Task, arguments: argparse.Namespace | SimpleNamespace) -> int
     from ringfence.evidence.keyfile import SEED_FILE
     from ringfence.model.record import replace
     from ringfence.proctor import proctor
+    from ringfence.proctor.agents.resolve import resolve
     from ringfence.proctor.display import Display
 
     if arguments.no_env:
         task = replace(task, policy=replace(task.policy, env_allow=()))
+    resolve(arguments.agent, task)  # an agent that does not exist is refused before anything is made or said
     bound = _bound(arguments, task)
     key = signing_key(arguments, task, (*arguments.scaffold, *bound.shown))
     display = Display(task.id, as_json=arguments.json)

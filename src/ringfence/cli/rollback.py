@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
     add_json(parser)
     parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT",
-                        help="its name, its ID or the first characters of it (default: the one it was last at)")  # fmt: skip
+                        help="its name, or the first characters of its ID (default: the current one)")  # fmt: skip
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these, and what is below them")
 
 

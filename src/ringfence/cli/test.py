@@ -35,7 +35,7 @@ UNHELD = 2
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH",
                         help="files, directories or node IDs (default: the current directory)")  # fmt: skip
-    add_policy_flags(parser, "process")
+    add_policy_flags(parser, "process", other_roots=False)
     parser.add_argument("--json", action="store_true", help="print only the result, as JSON")
     parser.add_argument("--here", action="store_true",
                         help="run the tests in the current directory instead of a private one")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Read Python code without running it and say what in it does not belong in a sandboxed job.
+"""Check Python code, without running it, for what does not belong in a sandboxed job.
 
 It is advice and a fast reject, never the boundary: code that passes still belongs in a sandbox.
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from ringfence.validation.result import SecurityValidationResult
+from ringfence.validation.result import Finding, SecurityValidationResult
 from ringfence.validation.rules import Rules
 
 EXAMPLES = """\
@@ -19,8 +19,8 @@ examples:
   generate | ringfence validate - --json
   ringfence validate strategy.py --rules rules.yaml         (docs/reference/validator.md says what it can contain)
 
-A path of - is the standard input. The exit code is 0 when no file has an error (warnings may be),
-1 when one has, and 2 when a file or the rules can't be read.
+A path of - is the standard input. The exit code is 0 when no file has an error (there may be warnings), 1 when one has,
+and 2 when a file or the rules can't be read.
 """
 
 _SILENT = "--quiet"
@@ -78,10 +78,16 @@ def _print_lines(results: dict[str, SecurityValidationResult], *, quiet: bool) -
         for found in result.findings:
             if not (quiet and found.level == "warning"):
                 place = f"{name}:{found.line}:{found.column}"
-                print(escape_controls(f"{place}: {found.level}: {found.subject}: {found.reason} [{found.rule}]"))
+                said = _in_words(found)
+                print(escape_controls(f"{place}: {found.level}: {said} [{found.rule}]"))
     refused = sum(not result.is_valid for result in results.values())
     print(f"{counted(len(results), 'file')}: {counted(_count(results, 'errors'), 'error')} in {refused}, "
           f"{counted(_count(results, 'warnings'), 'warning')}")  # fmt: skip
+
+
+def _in_words(found: Finding) -> str:
+    """Of code that can't be parsed, Python's own message says it all."""
+    return f"syntax error: {found.subject}" if found.rule == "syntax" else f"{found.subject}: {found.reason}"
 
 
 def _count(results: dict[str, SecurityValidationResult], field: str) -> int:
@@ -92,7 +98,6 @@ def _count(results: dict[str, SecurityValidationResult], field: str) -> int:
 def _print_json(results: dict[str, SecurityValidationResult]) -> None:
     from ringfence.cli.json_text import print_json
     from ringfence.model.record import field_names
-    from ringfence.validation.result import Finding
 
     def plain(found: Finding) -> dict[str, object]:
         return {name: getattr(found, name) for name in field_names(found)}

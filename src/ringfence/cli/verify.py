@@ -24,7 +24,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from ringfence.cli.evidence_report import read_file, tell, trust_from
     from ringfence.evidence.verify import Verification, verify_verdict
 
+    trust, data = trust_from(arguments.pubkey, None), read_file(arguments.verdict)
+
     def verify() -> Verification:
-        return verify_verdict(read_file(arguments.verdict), trust=trust_from(arguments.pubkey, None))
+        return verify_verdict(data, trust=trust)
 
     return tell("verdict", verify, as_json=arguments.json)

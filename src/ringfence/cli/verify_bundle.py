@@ -34,13 +34,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence.cli.evidence_report import read_file, tell, trust_from
+    from ringfence.cli.evidence_report import read_file, refuse_absent, tell, trust_from
     from ringfence.evidence.verify import Verification, verify_bundle
+
+    trust, data = trust_from(arguments.pubkey, arguments.trust), read_file(arguments.bundle)
+    if arguments.artifacts is not None:
+        refuse_absent(arguments.artifacts)
 
     def verify() -> Verification:
         return verify_bundle(
-            read_file(arguments.bundle),
-            trust=trust_from(arguments.pubkey, arguments.trust),
+            data,
+            trust=trust,
             artifacts_folder=arguments.artifacts,
             nonce=arguments.nonce,
             allow_missing_environment=arguments.allow_missing_environment,

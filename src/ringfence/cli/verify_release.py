@@ -10,6 +10,7 @@ from ringfence.cli.signer_option import add_signer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.evidence.release import Release
+    from ringfence.evidence.trust import Trust
 
 EXAMPLES = """\
 examples:
@@ -30,11 +31,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence.cli.evidence_report import EXIT_NOT_OK, EXIT_OK, tell_failure
+    from ringfence.cli.evidence_report import EXIT_NOT_OK, EXIT_OK, read_file, refuse_absent, tell_failure, trust_from
     from ringfence.errors import SandboxError
 
+    for path in arguments.paths:
+        refuse_absent(path)
+    place = _place(arguments.paths)
+    trust, data = trust_from(arguments.pubkey, arguments.trust), read_file(arguments.attestation or place)
     try:
-        found = _check(arguments)
+        found = _check(data, arguments.paths, trust)
     except SandboxError as error:
         tell_failure("release", error, as_json=arguments.json)
         return EXIT_NOT_OK
@@ -42,19 +47,22 @@ def execute(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _check(arguments: argparse.Namespace) -> Release:
-    from ringfence.cli.evidence_report import read_file, trust_from
+def _place(paths: list[str]) -> str:
+    """Where the attestation is: in the directory, or beside the first file."""
     from ringfence.errors import UsageError
-    from ringfence.evidence.release import NAME, check_files, check_folder
+    from ringfence.evidence.release import NAME
 
-    folders = [path for path in arguments.paths if os.path.isdir(path)]
-    if folders and len(arguments.paths) > 1:
+    folders = [path for path in paths if os.path.isdir(path)]
+    if folders and len(paths) > 1:
         raise UsageError(f"{folders[0]} is a directory, and other paths were given with it",
                          hint="give one directory, or only files")  # fmt: skip
-    place = folders[0] if folders else os.path.dirname(arguments.paths[0])
-    data = read_file(arguments.attestation or os.path.join(place, NAME))
-    trust = trust_from(arguments.pubkey, arguments.trust)
-    return check_folder(data, folders[0], trust) if folders else check_files(data, arguments.paths, trust)
+    return os.path.join(folders[0] if folders else os.path.dirname(paths[0]), NAME)
+
+
+def _check(data: bytes, paths: list[str], trust: Trust) -> Release:
+    from ringfence.evidence.release import check_files, check_folder
+
+    return check_folder(data, paths[0], trust) if os.path.isdir(paths[0]) else check_files(data, paths, trust)
 
 
 def _tell(found: Release, *, as_json: bool) -> None:

@@ -30,13 +30,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence.cli.evidence_report import EXIT_NOT_OK, EXIT_OK, read_file, tell_failure, trust_from
+    from ringfence.cli.evidence_report import EXIT_NOT_OK, EXIT_OK, read_file, refuse_absent, tell_failure, trust_from
     from ringfence.errors import SandboxError
     from ringfence.proctor.suite.manifest import checked
 
     folder = arguments.folder or os.path.dirname(absolute(arguments.manifest))
+    refuse_absent(folder)
+    trust, data = trust_from(arguments.pubkey, arguments.trust), read_file(arguments.manifest)
     try:
-        found = checked(read_file(arguments.manifest), folder, trust_from(arguments.pubkey, arguments.trust))
+        found = checked(data, folder, trust)
     except SandboxError as error:
         tell_failure("suite", error, as_json=arguments.json)
         return EXIT_NOT_OK

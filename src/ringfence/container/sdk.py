@@ -103,4 +103,5 @@ def words(error: Exception) -> str:
             break
         said = inner
     explained = getattr(error, "explanation", None)
-    return escape_controls(str(explained or said))[:400]
+    plain = said.strerror if isinstance(said, OSError) else ""  # without its «[Errno 2]»
+    return escape_controls(str(explained or plain or said))[:400]

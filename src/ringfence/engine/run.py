@@ -157,11 +157,12 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
     """Raise when this host can't hold the policy, unless the policy allows less; then say what."""
     lacks = backend.lacks(policy)
     if lacks and not policy.allow_partial:
-        named = "; ".join(f"{lack.capability} requires {lack.missing}" for lack in lacks)
-        fixes = dict.fromkeys(f"{lack.capability}: {lack.fix}" for lack in lacks)
+        named = "; ".join(f"{lack.asked} needs {lack.missing}" for lack in lacks)
+        where = "" if all(lack.by_level for lack in lacks) else " on this host"
+        fixes = dict.fromkeys(f"{lack.asked}: {lack.fix}" for lack in lacks)
         less = () if any(lack.whole for lack in lacks) else (ACCEPT_LESS,)
         raise UnavailableError(
-            f"isolation level '{backend.level}' cannot enforce this policy on this host: {named}",
+            f"isolation {backend.level} can't enforce this policy{where}: {named}",
             missing=tuple(lack.capability for lack in lacks),
             fixes=(*fixes, *less),
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ringfence.model.limits import LIMIT_OF
 from ringfence.model.record import record
+
+_FIELDS = {"syscalls": "syscall_profile"}
 
 
 @record
@@ -14,9 +17,17 @@ class Lack:
     fix: str
     whole: bool = False
     """Without it the level enforces nothing."""
+    by_level: bool = False
+    """The level has no means for it on any host."""
+
+    @property
+    def asked(self) -> str:
+        """What the user wrote: the field of the policy, and of a limit its flag."""
+        limit = LIMIT_OF.get(self.capability)
+        return f"{limit.field} ({limit.flag})" if limit else _FIELDS.get(self.capability, self.capability)
 
 
 NO_EGRESS = Lack(
     capability="network", missing="a network namespace with an egress gateway",
-    fix="use isolation strict, or network none or host",
+    fix="use isolation strict, or network none or host", by_level=True,
 )  # fmt: skip

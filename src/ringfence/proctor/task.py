@@ -163,7 +163,7 @@ class Task:
         oracle = folder.directory("oracle")
         return cls(
             id=str(settings.get("id", os.path.basename(folder.path))),
-            workspace=folder.needed(folder.directory("workspace"), "workspace/, which the agent works in"),
+            workspace=folder.needed(folder.directory("workspace"), "workspace/ directory for the agent"),
             grader=_grader(folder, settings, oracle, rules),
             instruction=folder.text("instruction.md"),
             oracle=oracle,

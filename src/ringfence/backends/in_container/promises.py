@@ -64,12 +64,13 @@ def lacks_of_groups(asked: Mapping[str, object], info: Mapping[str, object]) -> 
 def lacks_of_level(policy: SandboxPolicy, asked: Mapping[str, object]) -> list[Lack]:
     found = []
     if "io" in asked:
-        found.append(Lack(capability="io", missing="a limit of bytes a second", fix=FIX))
+        found.append(Lack(capability="io", missing="a limit of bytes per second", fix=FIX, by_level=True))
     if policy.network_rule == HOST_NETWORK:
         found.append(Lack(capability="network", missing="a container with the host's network, which would be none",
-                          fix="leave network away, or use isolation process or strict"))  # fmt: skip
+                          fix="leave network away, or use isolation process or strict", by_level=True))  # fmt: skip
     if policy.disk_bytes is not None and policy.writable_paths:
-        found.append(Lack(capability="disk", missing="a limit for what is written on the host itself", fix=FIX))
+        found.append(Lack(capability="disk", missing="a limit for what is written on the host itself", fix=FIX,
+                          by_level=True))  # fmt: skip
     found += showing.lacks(policy)
     if job_spec.is_gvisor(runtime()):
         found.append(Lack(capability="pids", missing="a runtime that counts the job's tasks alone: those of gVisor's "

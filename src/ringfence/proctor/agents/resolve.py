@@ -59,8 +59,18 @@ def resolve(agent: str, task: Task, variables: Mapping[str, str] | None = None) 
 def ready_agent(name: str) -> ReadyAgent:
     """The row of a name; UsageError, which lists the known ones, if there is none."""
     if name not in AGENTS:
-        raise UsageError(f"{MARK}{name} is not a ready agent", hint=f"there are {', '.join(map(MARK.__add__, AGENTS))}")
+        raise UsageError(f"{MARK}{name} is not a ready-made agent{_near(name)}",
+                         hint=f"there are {', '.join(map(MARK.__add__, AGENTS))}")  # fmt: skip
     return AGENTS[name]
+
+
+def _near(name: str) -> str:
+    """The agent that was probably meant: the one whose name begins so, else a similar one."""
+    from difflib import get_close_matches
+
+    begun = [each for each in AGENTS if name and each.startswith(name)]
+    near = begun if len(begun) == 1 else get_close_matches(name, AGENTS, n=1)
+    return f"; did you mean {MARK}{near[0]}?" if near else ""
 
 
 def _used(name: str, row: ReadyAgent, have: Mapping[str, str]) -> list[Credential]:
