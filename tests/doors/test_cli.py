@@ -45,8 +45,9 @@ def test_stdin_is_passed_through(ringfence_command: list[str]) -> None:
 
 @pytest.mark.parametrize("asks, told", [
     ("connect(('192.0.2.7', 80))", "192.0.2.7:80: there is no network. Allow it with --network 192.0.2.7:80"),
-    ("sendto(b'x', ('192.0.2.7', 9))", "192.0.2.7:9 by UDP: there is no network. Only --network host carries UDP"),
-    ("connect(('127.0.0.1', 53))", "a name: there is no network. Allow a host with --network NAME"),
+    ("sendto(b'x', ('192.0.2.7', 9))", "192.0.2.7:9 by UDP: there is no network, and a network list does not carry "
+     "UDP. Only --network host does"),
+    ("connect(('127.0.0.1', 53))", "a name look-up: there is no network. Allow a host with --network NAME"),
     ("connect(('127.0.0.1', 80))", ""),
 ])  # fmt: skip
 def test_who_asks_where_there_is_no_network_is_told_how_to_allow_it(
@@ -134,17 +135,17 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
         (
             ["run", "--isolation", "process", "--network", "none", "--", "true"],
             2,
-            "requires a network namespace\n  network: use isolation strict, which makes one\n  or accept less",
+            "needs a network namespace\n  network: use isolation strict, which makes one\n  or accept less",
         ),
         (["run", "--network", "bogus", "--", "true"], 2, "bogus is not none, host or the name of a host\n  write"),
-        (["run", "--network", "a.example,,b.example", "--", "true"], 2, "there is nothing between two commas"),
+        (["run", "--network", "a.example,,b.example", "--", "true"], 2, "an entry is empty"),
         (["run", "--network", "a.example:80,443", "--", "true"], 2, "443 is a port without a host\n  give each"),
         (["run", "--network", "a..b", "--", "true"], 2, "--network: 'a..b' has an empty label"),
         (["run", "--network", "a.example:0", "--", "true"], 2, "--network: 'a.example:0': port 0 is not between"),
         (
             ["run", "--isolation", "process", "--network", "a.example", "--", "true"],
             2,
-            "requires a network namespace with an egress gateway\n  network: use isolation strict, or",
+            "needs a network namespace with an egress gateway\n  network: use isolation strict, or",
         ),
         (["run", "--isolation", "process", "--commit", "--", "true"], 2, "--commit needs isolation strict"),
         (["run", "--readable", "/usr/bim", "--", "true"], 2, "no such file or directory\n  did you mean /usr/bin?"),
@@ -377,7 +378,7 @@ def test_what_a_job_changed_is_not_lost_with_the_reader(
     with done.stderr:
         told = done.stderr.read().decode()
     assert done.wait(timeout=120) == 141
-    fate = {"": "; keep: ringfence commit ", "--commit": " (carried over)", "--discard": " (thrown away)"}
+    fate = {"": "; keep: ringfence commit ", "--commit": " (applied)", "--discard": " (discarded)"}
     assert told.startswith(f"ringfence: 1 path changed: kept{fate[''.join(flags)]}") and told.count("\n") == 1, told
     assert (tmp_path / "project/kept").exists() is ("--commit" in flags)
     assert len([*(tmp_path / "state").glob("ringfence/sandboxes/*/metadata.json")]) == (not flags)

@@ -119,11 +119,11 @@ def test_a_key_in_an_environment_that_the_job_is_shown_is_hidden(ringfence_comma
     (("--bundle", "../e.json", "--signing-seed", "abc"), "64 lower-case hex"),
     (("--bundle", "../e.json", "--signing-seed", SEED, "--key", "x"), "two keys"),
     (("--bundle", "../e.json", "--output", "unlimited"), "can't be unlimited"),
-    (("--bundle", "../e.json", "--env", SEED_VARIABLE), "would be handed to the job"),
+    (("--bundle", "../e.json", "--env", SEED_VARIABLE), "would be passed to the job"),
     (("--bundle", "e.json", "--commit"), "can't lie there"),
     (("--bundle", "../w/e.json", "--writable", "../w"), "can't lie there"),
-    (("--signing-seed", SEED), "none was asked for"),
-    (("--key", "x"), "none was asked for"),
+    (("--signing-seed", SEED), "no bundle was asked for"),
+    (("--key", "x"), "no bundle was asked for"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_before_anything_runs(
     ringfence_command: list[str], work: Path, words: tuple[str, ...], problem: str

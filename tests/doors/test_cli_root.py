@@ -42,7 +42,7 @@ def test_what_is_changed_in_a_root_is_kept_shown_gone_on_with_and_committed(root
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("--isolation", "process"), "choose strict"), (("--here-anyway",), "nothing of the current directory"),
+    (("--isolation", "process"), "choose strict"), (("--here-anyway",), "neither the current directory nor"),
     (("--root", "nowhere"), "no such file"),
 ])  # fmt: skip
 def test_what_does_not_go_with_a_root_is_said(root: Path, words: tuple[str, ...], said: str) -> None:

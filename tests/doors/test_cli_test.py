@@ -55,6 +55,16 @@ def test_flags_stand_anywhere_and_what_follows_two_dashes_goes_to_pytest(
     assert done.stderr == ""
 
 
+def test_its_help_offers_only_what_it_takes(ringfence_command: list[str], folder: Path) -> None:
+    """Tests run in an interpreter of the host, with the host's files."""
+    told = _ringfence(ringfence_command, "test", "--help", cwd=folder).stdout
+    assert "--isolation {none,process,strict}" in told and "--image" not in told and "--root" not in told
+    for flag in ("--image", "--root"):
+        assert _ringfence(ringfence_command, "test", flag, ".", cwd=folder).returncode == 2
+    for words in (("test_a.py",), ("test_a.py", "--isolation", "strict")):  # the control
+        assert _ringfence(ringfence_command, "test", *words, cwd=folder).returncode == 0
+
+
 def test_a_flag_of_pytests_without_the_two_dashes_is_refused(ringfence_command: list[str], folder: Path) -> None:
     done = _ringfence(ringfence_command, "test", "test_a.py", "-x", cwd=folder)
     assert done.returncode == 2 and "there is no option -x" in done.stderr
@@ -290,7 +300,7 @@ def test_a_python_file_runs_on_the_interpreter_that_is_meant(
 
 
 @pytest.mark.parametrize(("words", "variables", "told"), [
-    (["--interpreter", "/no/such"], {}, "--interpreter /no/such: no such file, and no such name on the PATH"),
+    (["--interpreter", "/no/such"], {}, "--interpreter /no/such: not found as a file or on the PATH"),
     (["--interpreter", "/etc/passwd"], {}, "--interpreter /etc/passwd: can't be executed"),
     (["--interpreter", "/etc"], {}, "--interpreter /etc: there is no bin/python in it"),
     ([], {"VIRTUAL_ENV": "/no/such"}, "VIRTUAL_ENV=/no/such: there is no bin/python in it"),

@@ -94,7 +94,7 @@ def test_a_run_says_in_one_line_what_changed_and_how_to_keep_or_drop_it(shell: S
     )
     assert shell.texts() == {"old": "old\n"}
     assert os.stat(shell.state).st_mode & 0o777 == 0o700
-    assert shell("commit", sandbox).stdout == "2 paths carried over\n"
+    assert shell("commit", sandbox).stdout == "2 paths applied\n"
     assert shell.texts() == {"old": "old\nmore\n", "new": "new\n"} and shell.kept() == []
 
 
@@ -113,7 +113,7 @@ def test_what_somebody_else_was_faster_with_is_kept_aside_and_not_lost(shell: Sh
     (sandbox,) = shell.kept()
     assert running.returncode == 1 and shell.texts() == {"old": "hers\n"}
     assert said == (
-        "ringfence: not carried over: changed by somebody else since the layer was opened: old\n"
+        "ringfence: not applied: changed by somebody else since the layer was opened: old\n"
         f"ringfence: 1 path changed: old; keep: ringfence commit {sandbox}, drop: ringfence discard {sandbox}\n"
     )
     assert "+ours\n" in shell("diff", sandbox).stdout
@@ -122,7 +122,7 @@ def test_what_somebody_else_was_faster_with_is_kept_aside_and_not_lost(shell: Sh
 @pytest.mark.parametrize("flag", ("--commit", "--discard"))
 def test_what_is_decided_at_once_is_not_kept(shell: Shell, flag: str) -> None:
     done = shell("run", "--strict", flag, "--", "sh", "-c", "echo new > new")
-    fate = "carried over" if flag == "--commit" else "thrown away"
+    fate = "applied" if flag == "--commit" else "discarded"
     assert done.stderr == f"ringfence: 1 path changed: new ({fate})\n"
     assert ("new" in shell.texts()) is (flag == "--commit")
     assert not shell.state.exists()
@@ -148,7 +148,7 @@ def test_diff_shows_text_and_names_the_rest(shell: Shell) -> None:
 def test_paths_are_chosen_from_where_one_stands(shell: Shell) -> None:
     sandbox = shell.keep("mkdir d; echo 1 > d/1; echo 2 > d/2; echo 3 > 3")
     (shell.here / "d").mkdir()
-    left = f"carried over; left in {sandbox}"
+    left = f"applied; left in {sandbox}"
     assert shell("commit", sandbox, "1", cwd=shell.here / "d").stdout == f"1 path {left}: 2\n"
     assert shell("commit", sandbox, "d", cwd=shell.here.parent).stdout == f"1 path {left}: 1\n"
     assert shell.texts() == {"old": "old\n", "d/1": "1\n", "d/2": "2\n"}
@@ -252,7 +252,7 @@ def test_a_commit_that_was_killed_is_finished_before_its_sandbox_goes(shell: She
     assert "stays: an operation was broken off" in shell("sandboxes", "--prune", "0s").stdout
     assert (shell.here / "old").read_text() == "old\n", "to list and to prune finish nothing"
     told = shell("discard", sandbox).stdout
-    assert told == f"{sandbox} discarded; a commit or a rollback had been broken off in it, and was finished first\n"
+    assert told == f"{sandbox} discarded; an interrupted commit or rollback was completed first\n"
     assert shell.texts() == {"old": "old\nmore\n", "new": "new\n"} and shell.kept() == []
 
 
@@ -362,7 +362,7 @@ def test_where_nothing_can_be_kept_that_is_said_before_anything_runs(shell: Shel
     shell.state.write_text("in the way")
     refused = shell("run", "--strict", *words, "--", "touch", "new", code=2).stderr
     assert "could not be kept" in refused and "XDG_STATE_HOME" in refused and "--discard" in refused
-    assert shell("run", "--strict", "--discard", "--", "touch", "new").stderr.endswith("(thrown away)\n")
+    assert shell("run", "--strict", "--discard", "--", "touch", "new").stderr.endswith("(discarded)\n")
     shell.state.unlink()
     assert shell.keep("touch new")  # control
 
@@ -391,7 +391,7 @@ def test_decisions_exclude_one_another(shell: Shell) -> None:
     assert "not allowed with" in shell("run", "--strict", "--commit", "--ask", "--", "touch", "new", code=2).stderr
     sandbox = shell.keep()
     refused = shell("run", "--strict", "--transaction", sandbox, "--discard", "--", "true", code=2)
-    assert "stay in that sandbox" in refused.stderr
+    assert "which keeps the changes" in refused.stderr
 
 
 def test_a_run_at_home_keeps_a_layer_that_lies_in_its_own_base(shell: Shell) -> None:
@@ -423,7 +423,7 @@ def _on_terminal(shell: Shell, words: list[str], answer: bytes, code: int = 0) -
                 seen += os.read(terminal, 65536)
             except OSError:
                 break
-            if answer and b"Carry this over?" in seen:
+            if answer and b"Apply these changes?" in seen:
                 os.write(terminal, answer)
                 answer = b""
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == code, seen
@@ -442,7 +442,7 @@ def test_ask_shows_the_changes_and_does_what_is_said(shell: Shell, answer: str, 
     assert "\x1b[31m-old\x1b[m\n\x1b[32m+new\x1b[m\n" in seen
     assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
     assert ("keep: ringfence commit" in seen) is bool(kept)
-    assert ("(carried over)" in seen) is (answer == "y")
+    assert ("(applied)" in seen) is (answer == "y")
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -472,19 +472,19 @@ def _before_the_question(shell: Shell, words: list[str], early: bytes, late: byt
             seen += os.read(terminal, 65536)
         except OSError:
             break
-        if late and b"Carry this over?" in seen:
+        if late and b"Apply these changes?" in seen:
             if late == b"hang up":
                 break
             os.write(terminal, late)
             late = b""
-        elif not late and seen.count(b"Carry this over?") == 2:
+        elif not late and seen.count(b"Apply these changes?") == 2:
             if not again:
                 break
             os.write(terminal, again)
             again = b" "  # it is not asked a third time
     os.close(terminal)
     os.waitpid(process, 0)
-    return seen.count(b"Carry this over?")
+    return seen.count(b"Apply these changes?")
 
 
 LATE = ((b"later\n", "old", 1), (b"yes\n", "new", 0), (b"yikes\n", "old", 1))
@@ -634,7 +634,7 @@ def test_a_commit_says_that_what_makes_room_for_a_pipe_is_removed(shell: Shell, 
     kept = shell.keep("rm old; mkfifo old pipe")
     code, said, _ = quickly("commit", kept)
     assert code == 0 and "link: old; what was there before is removed\nnot" in said
-    assert "link: pipe\n1 path carried over" in said and shell.texts() == {}
+    assert "link: pipe\n1 path applied" in said and shell.texts() == {}
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -660,7 +660,7 @@ def test_an_odd_name_has_one_spelling_everywhere(shell: Shell) -> None:
     refused = shell("commit", sandbox, code=1).stderr
     assert all(f'"{shell.here}/{each[1:]}' in refused for each in spelled), refused
     done = shell("commit", sandbox, "--theirs").stdout
-    assert all(f"left as somebody else made it: {each}\n" in done for each in spelled), done
+    assert all(f"kept the directory's version: {each}\n" in done for each in spelled), done
 
 
 ERRORS = {
@@ -745,4 +745,4 @@ def test_the_state_folder_may_be_written_in_any_form(shell: Shell, form: str) ->
     shell.environment |= {"XDG_STATE_HOME": form.format(shell.here)}
     said = shell("run", "--", "sh", "-c", "echo 1 > new").stderr
     kept = said.partition("ringfence commit ")[2].partition(",")[0]
-    assert shell("commit", kept).stdout == "1 path carried over\n"
+    assert shell("commit", kept).stdout == "1 path applied\n"

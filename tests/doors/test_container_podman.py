@@ -81,7 +81,7 @@ def test_a_rootless_engine_that_ignores_limits_is_found_out(rootless: str, monke
     monkeypatch.setenv("RINGFENCE_ENGINE", "podman")
     if str(connect(rootless).info().get("CgroupVersion")) != "1":
         pytest.skip("not testable here: control groups of version 2 are delegated")
-    with pytest.raises(UnavailableError, match="memory requires an engine that holds it"):
+    with pytest.raises(UnavailableError, match="mem_bytes \\(--memory\\) needs an engine that holds it"):
         python("pass", rootless, monkeypatch)
     code = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64)"
     outcome = python(code, rootless, monkeypatch, allow_partial=True, nofile=64)

@@ -312,7 +312,7 @@ def test_bad_usage_is_told_before_anything_runs(
         words = ["bench", str(suite), "--agent", "nop", "--out", str(to), *more]
         return dispatch("proctor", PROCTOR_COMMANDS, words), capsys.readouterr().err
 
-    assert told("--jobs", "0") == (2, "proctor: --jobs 0: not between 1 and 10,000\n")
+    assert told("--jobs", "0") == (2, "proctor: --jobs 0: must be from 1 to 10,000\n")
     assert told("--retries", "-1")[0] == told("--on", "moon")[0] == 2
     assert told(to=file)[0] == 2
     code, said = told(to=suite / "a" / "out")

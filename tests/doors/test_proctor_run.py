@@ -274,14 +274,16 @@ def test_an_output_may_have_a_long_name(runs: Runs) -> None:
 
 @pytest.mark.long
 def test_without_a_named_folder_a_run_writes_into_a_new_one(
-    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(proctor_run, "_end_by_signal", lambda: None)  # the signals are the tests'
     monkeypatch.chdir(tmp_path)
     assert cli.proctor_main(["run", f"--task={task}", f"--agent={HONEST}"]) == 0
+    capsys.readouterr()
     (made,) = Path("proctor-out").iterdir()
     assert made.name.startswith("sum-") and json.loads((made / "verdict.json").read_text())["pass"] is True
     assert cli.proctor_main(["run", f"--task={task}", "--agent=@nobody"]) == 2
+    assert capsys.readouterr().err.startswith("proctor: @nobody is not a ready-made agent\n"), "nothing is said before"
     assert list(Path("proctor-out").iterdir()) == [made], "a run that does not begin leaves no directory"
 
 

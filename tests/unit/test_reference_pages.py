@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests import reference_pages, system_calls_page
@@ -17,6 +19,21 @@ def test_the_page_about_the_command_line_is_current() -> None:
     written = reference_pages.COMMAND_LINE.read_text(encoding="utf-8")
     assert written == reference_pages.command_line(), "run python -m tests.reference_pages"
     assert all(f"### ringfence {name}\n" in written for name in COMMANDS)
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform != "linux", reason="some defaults are the system's")
+def test_the_page_about_the_command_line_is_the_same_on_every_machine(tmp_path: Path) -> None:
+    """No help text tells of the processors, the variables, the terminal or the directories of who reads it."""
+    asked = "import os; os.cpu_count = lambda: 61; os.sched_getaffinity = lambda _: {*range(61)}; " \
+            "from tests import reference_pages; print(reference_pages.command_line(), end='')"  # fmt: skip
+    names = ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "VIRTUAL_ENV", "CONDA_PREFIX", "TMPDIR", "RINGFENCE_METRICS",
+             "DOCKER_HOST")  # fmt: skip
+    elsewhere = dict.fromkeys(names, str(tmp_path)) | {"COLUMNS": "40", "LANG": "C", "PROCTOR_SIGNING_SEED": "0" * 64,
+                                                       "PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin",
+                                                       "PYTHONUTF8": "1"}  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", asked], env=elsewhere, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (reference_pages.command_line(), "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="some defaults are the system's")

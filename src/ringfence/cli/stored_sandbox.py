@@ -40,7 +40,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="DIR", default="",
-                        help="directory of the kept sandboxes (default: $XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
+                        help="directory of the kept sandboxes (default: "
+                             "$XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
 
 
 def registry_of(arguments: argparse.Namespace) -> Registry:

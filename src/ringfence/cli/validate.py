@@ -86,7 +86,7 @@ def _print_lines(results: dict[str, SecurityValidationResult], *, quiet: bool) -
 
 
 def _in_words(found: Finding) -> str:
-    """Of code that can't be parsed, Python's own message says it all."""
+    """A syntax error needs no more than Python's own message."""
     return f"syntax error: {found.subject}" if found.rule == "syntax" else f"{found.subject}: {found.reason}"
 
 

@@ -159,7 +159,7 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
     if lacks and not policy.allow_partial:
         named = "; ".join(f"{lack.asked} needs {lack.missing}" for lack in lacks)
         where = "" if all(lack.by_level for lack in lacks) else " on this host"
-        fixes = dict.fromkeys(f"{lack.asked}: {lack.fix}" for lack in lacks)
+        fixes = dict.fromkeys(f"{lack.field}: {lack.fix}" for lack in lacks)
         less = () if any(lack.whole for lack in lacks) else (ACCEPT_LESS,)
         raise UnavailableError(
             f"isolation {backend.level} can't enforce this policy{where}: {named}",

@@ -21,10 +21,16 @@ class Lack:
     """The level has no means for it on any host."""
 
     @property
-    def asked(self) -> str:
-        """What the user wrote: the field of the policy, and of a limit its flag."""
+    def field(self) -> str:
+        """The field of the policy that asks for it."""
         limit = LIMIT_OF.get(self.capability)
-        return f"{limit.field} ({limit.flag})" if limit else _FIELDS.get(self.capability, self.capability)
+        return limit.field if limit else _FIELDS.get(self.capability, self.capability)
+
+    @property
+    def asked(self) -> str:
+        """What the user wrote: the field, and of a limit its flag."""
+        limit = LIMIT_OF.get(self.capability)
+        return f"{self.field} ({limit.flag})" if limit else self.field
 
 
 NO_EGRESS = Lack(

@@ -11,8 +11,8 @@ import pytest
 from ringfence.backends import leader_client, process
 from ringfence.backends.leader_client import LeaderClient
 from ringfence.backends.leader_sources import SPAWNER
-from ringfence.engine.run import run
-from ringfence.errors import SetupError
+from ringfence.engine.run import refuse, run
+from ringfence.errors import SetupError, UnavailableError
 from ringfence.model.policy import SandboxPolicy
 from ringfence.roles import spawner
 from ringfence.transport import wire
@@ -149,6 +149,17 @@ def test_what_the_host_cannot_hold_is_named_with_its_fix() -> None:
     assert not box.enforced["network"].applied and box.enforced["memory"].applied
     assert set(box.enforced) == set(policy.requested())
     box.close()
+
+
+def test_a_refusal_names_the_level_where_that_is_the_reason_and_what_was_asked_for() -> None:
+    """The host could do it at another level; and nobody has written the name of a capability."""
+    with pytest.raises(UnavailableError) as refused:
+        refuse(process.ProcessBackend(), SandboxPolicy(io_bytes_per_s=2**20))
+    assert str(refused.value) == (
+        "isolation process can't enforce this policy: io_bytes_per_s (--io) needs io.max of a control group, which this "
+        "level does not set"
+    )
+    assert refused.value.fixes[0] == "io_bytes_per_s: use isolation strict" and refused.value.missing == ("io",)
 
 
 class _Many:

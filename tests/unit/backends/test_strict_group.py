@@ -69,8 +69,9 @@ def test_what_a_refusal_says_is_a_sentence_with_one_fix_a_line(monkeypatch: pyte
     monkeypatch.setattr(cgroups, "probe", lambda: found)
     with pytest.raises(UnavailableError) as refused:
         refuse(StrictBackend(), SandboxPolicy(isolation=IsolationLevel.STRICT, cpu_share=1, io_bytes_per_s=MIB))
-    assert "cpu_share requires a control group (/x is not this user's); io requires" in str(refused.value)
-    assert refused.value.fixes[:2] == ("cpu_share: mend cpu_share", "io: mend io")
+    said = "cpu_share (--cpu-share) needs a control group (/x is not this user's); io_bytes_per_s (--io) needs"
+    assert said in str(refused.value)
+    assert refused.value.fixes[:2] == ("cpu_share: mend cpu_share", "io_bytes_per_s: mend io")
     assert "--allow-partial" in refused.value.fixes[-1]
 
 

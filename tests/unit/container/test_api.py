@@ -223,6 +223,11 @@ def test_the_environment_names_the_engine(
     assert found[0] == kind and (found[1] == url if url else found[1].endswith("podman.sock"))
 
 
+def test_a_socket_that_is_not_there_is_told_in_words_and_not_by_its_number() -> None:
+    with pytest.raises(UnavailableError, match="does not answer: No such file or directory$"):
+        api.connect("unix:///no/such.sock")
+
+
 def test_an_engine_behind_ssh_is_refused_by_name() -> None:
     with pytest.raises(UnavailableError, match="by a socket or TCP"):
         api.connect("ssh://somewhere")

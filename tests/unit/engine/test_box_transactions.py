@@ -386,7 +386,7 @@ def test_what_can_not_be_carried_over_is_kept_where_there_is_a_place(place: str,
             work()
         return
     done = work()
-    assert done.stdout == b"said\n" and not done.committed and "could not be carried over" in done.reason
+    assert done.stdout == b"said\n" and not done.committed and "could not be applied" in done.reason
     assert done.commit_problem and not done.keep_problem and done.commit_problem in done.reason
     with Transaction.open(done.transaction) as tx:
         assert "+ours\n" in tx.diff()

@@ -14,7 +14,7 @@ import evidence_samples as s
 import evidence_tampering
 import pytest
 
-from ringfence.cli import PROCTOR_COMMANDS, dispatch, keygen, verify, verify_bundle
+from ringfence.cli import PROCTOR_COMMANDS, dispatch, keygen, verify, verify_bundle, verify_suite
 from ringfence.evidence.keyfile import read_key
 from ringfence.evidence.keys import SigningKey
 
@@ -114,20 +114,30 @@ def test_trust_artifacts_and_nonce_are_checked(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--bundle", "/nonexistent", "--pubkey", PUBKEY],
-        ["--bundle", GOOD, "--pubkey", "abc"],
-        ["--bundle", GOOD, "--pubkey", PUBKEY.upper()],
-        ["--bundle", GOOD, "--trust", "/nonexistent"],
-        ["--bundle", GOOD, "--trust", GOOD],
-        ["--bundle", "/", "--pubkey", PUBKEY],
-    ],
-)
-def test_every_other_mistake_is_2_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["--bundle", "/nonexistent", "--pubkey", PUBKEY], "can't read /nonexistent: No such file or directory\n"),
+    (["--bundle", GOOD, "--pubkey", "abc"], "--pubkey: "),
+    (["--bundle", GOOD, "--pubkey", PUBKEY.upper()], "--pubkey: "),
+    (["--bundle", GOOD, "--trust", "/nonexistent"], "can't read /nonexistent: "),
+    (["--bundle", GOOD, "--trust", GOOD], "--trust: "),
+    (["--bundle", "/", "--pubkey", PUBKEY], "can't read /: "),
+    (["--bundle", GOOD, "--pubkey", PUBKEY, "--artifacts", "/nonexistent"], "can't read /nonexistent: "),
+])  # fmt: skip
+def test_an_input_that_can_not_be_read_is_2_and_not_called_changed(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(verify_bundle, *arguments) == 2
-    assert "NOT OK" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith(f"proctor: {told}") and "NOT OK" not in said.err
+    assert run(verify_bundle, *arguments, "--json") == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["kind"] == "UsageError" and data["exit_code"] == 2 and data["error"].startswith(told.strip())
+
+
+def test_every_command_that_verifies_names_what_it_can_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, flag in ((verify, "--verdict"), (verify_suite, "--manifest")):
+        assert run(command, flag, "/nonexistent", "--pubkey", PUBKEY) == 2
+        assert capsys.readouterr().err.startswith("proctor: can't read /nonexistent: No such file or directory\n")
 
 
 def test_a_verdict_is_verified_against_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

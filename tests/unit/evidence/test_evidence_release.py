@@ -82,9 +82,6 @@ def _changed_statement(folder: Path) -> None:
     (folder / NAME).write_text(json.dumps(document))
 
 
-def _no_attestation(folder: Path) -> None:
-    (folder / NAME).unlink()
-
 
 def _no_json(folder: Path) -> None:
     (folder / NAME).write_text("{")
@@ -100,7 +97,7 @@ def _no_json(folder: Path) -> None:
     (_a_fifo, "is not a regular file"),
     (_signature_of_another, "no trusted key has signed"),
     (_changed_statement, "no trusted key has signed"),
-    (_no_attestation, NAME),
+
     (_no_json, "JSON"),
 ])  # fmt: skip
 def test_what_was_not_signed_does_not_hold(
@@ -110,6 +107,16 @@ def test_what_was_not_signed_does_not_hold(
     assert _verify(str(folder)) == 2
     found = capsys.readouterr()
     assert found.out == "" and "release NOT OK" in found.err and told in found.err
+
+
+def test_what_can_not_be_read_is_named_and_not_called_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (folder / "absent", folder / "absent.whl"):
+        assert _verify(str(path)) == 2
+        assert capsys.readouterr().err.startswith(f"ringfence: can't read {path}: No such file or directory\n")
+    (folder / NAME).unlink()
+    for path in (folder, folder / WHEEL):
+        assert _verify(str(path)) == 2
+        assert capsys.readouterr().err.startswith(f"ringfence: can't read {folder / NAME}: No such file")
 
 
 def test_another_key_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +132,7 @@ def test_a_file_is_known_by_its_name_and_content(folder: Path, capsys: pytest.Ca
     assert "'other.whl' is not part of the release" in capsys.readouterr().err
     assert _verify(str(folder / "absent.whl")) == 2
     assert _verify(str(folder), str(folder / WHEEL)) == 2
-    assert "give it alone, or files" in capsys.readouterr().err
+    assert "give one directory, or only files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", "..", NAME, "back\\slash"])

@@ -39,6 +39,14 @@ def test_findings_are_lines_that_editors_understand(tmp_path: Path, capsys: pyte
     assert ": warning: " not in capsys.readouterr().out
 
 
+def test_what_is_no_python_is_a_syntax_error_in_pythons_own_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = _files(tmp_path, a="f((\n")
+    assert main(["validate", file]) == 1
+    assert capsys.readouterr().out.startswith(f"{file}:1:3: error: syntax error: '(' was never closed [syntax]\n")
+
+
 def test_the_standard_input_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(HOSTILE.encode())))
     assert main(["validate", "-", "--json"]) == 1
