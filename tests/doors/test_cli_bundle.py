@@ -120,8 +120,8 @@ def test_a_key_in_an_environment_that_the_job_is_shown_is_hidden(ringfence_comma
     (("--bundle", "../e.json", "--signing-seed", SEED, "--key", "x"), "two keys"),
     (("--bundle", "../e.json", "--output", "unlimited"), "can't be unlimited"),
     (("--bundle", "../e.json", "--env", SEED_VARIABLE), "would be passed to the job"),
-    (("--bundle", "e.json", "--commit"), "can't lie there"),
-    (("--bundle", "../w/e.json", "--writable", "../w"), "can't lie there"),
+    (("--bundle", "e.json", "--commit"), "can't be there"),
+    (("--bundle", "../w/e.json", "--writable", "../w"), "can't be there"),
     (("--signing-seed", SEED), "no bundle was asked for"),
     (("--key", "x"), "no bundle was asked for"),
 ])  # fmt: skip

@@ -156,8 +156,8 @@ def test_a_refusal_names_the_level_where_that_is_the_reason_and_what_was_asked_f
     with pytest.raises(UnavailableError) as refused:
         refuse(process.ProcessBackend(), SandboxPolicy(io_bytes_per_s=2**20))
     assert str(refused.value) == (
-        "isolation process can't enforce this policy: io_bytes_per_s (--io) needs io.max of a control group, which this "
-        "level does not set"
+        "isolation process can't enforce this policy: "
+        "io_bytes_per_s (--io) needs io.max of a control group, which this level does not set"
     )
     assert refused.value.fixes[0] == "io_bytes_per_s: use isolation strict" and refused.value.missing == ("io",)
 

@@ -224,7 +224,7 @@ def test_the_environment_names_the_engine(
 
 
 def test_a_socket_that_is_not_there_is_told_in_words_and_not_by_its_number() -> None:
-    with pytest.raises(UnavailableError, match="does not answer: No such file or directory$"):
+    with pytest.raises(UnavailableError, match="does not answer: No such file or directory\n"):
         api.connect("unix:///no/such.sock")
 
 

@@ -75,11 +75,9 @@ def test_an_unknown_name_is_told_with_those_that_there_are(task: Task) -> None:
     with pytest.raises(UsageError) as told:
         resolve("@clod", task, {})
     assert "@claude-code" in told.value.hint and "did you mean" not in str(told.value)
-    for word, near in (("@claude", "@claude-code"), ("@opncode", "@opencode"), ("@gemini", "@gemini-cli")):
-        with pytest.raises(UsageError, match=f"{word} is not a ready-made agent; did you mean {near}\\?"):
+    for word, near in (("@claude", "@claude-code"), ("@opncode", "@opencode"), ("@gemni", "@gemini-cli")):
+        with pytest.raises(UsageError, match=f"{word} is not a ready-made agent; did you mean {near}"):
             resolve(word, task, {})
-    with pytest.raises(UsageError, match="@ is not a ready-made agent$"):
-        resolve("@", task, {})
     assert resolve("my-agent --solve", task, {}).command == "my-agent --solve"
 
 

@@ -65,12 +65,12 @@ def ready_agent(name: str) -> ReadyAgent:
 
 
 def _near(name: str) -> str:
-    """The agent that was probably meant: the one whose name begins so, else a similar one."""
+    """The agent that was probably meant: its name, or the name's first word, is similar."""
     from difflib import get_close_matches
 
-    begun = [each for each in AGENTS if name and each.startswith(name)]
-    near = begun if len(begun) == 1 else get_close_matches(name, AGENTS, n=1)
-    return f"; did you mean {MARK}{near[0]}?" if near else ""
+    known = {each.partition("-")[0]: each for each in AGENTS} | {each: each for each in AGENTS}
+    near = get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"; did you mean {MARK}{known[near[0]]}?" if near else ""
 
 
 def _used(name: str, row: ReadyAgent, have: Mapping[str, str]) -> list[Credential]:
