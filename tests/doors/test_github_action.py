@@ -269,7 +269,7 @@ def test_what_a_checkout_brings_along_is_no_verdict_of_this_run(tmp_path: Path, 
     Path(runner.environment["GITHUB_OUTPUT"]).unlink()
     runner.outputs.clear()
     done = runner.step("Run")
-    assert done.returncode == 2 and "there already" in done.stderr and not runner.outputs
+    assert done.returncode == 2 and "already exists" in done.stderr and not runner.outputs
 
 
 def test_words_are_split_as_a_shell_does_it() -> None:

@@ -441,4 +441,4 @@ def test_a_policy_that_can_not_be_enforced_ends_the_start_in_words(
     words = [*ringfence_command, "serve", "--config", str(config), "--port", "0", "--state", str(tmp_path / "state")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "can't enforce this policy on this host" in done.stderr
+    assert "isolation none can't enforce this policy: " in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,14 @@ def test_the_page_about_the_command_line_is_current() -> None:
     written = reference_pages.COMMAND_LINE.read_text(encoding="utf-8")
     assert written == reference_pages.command_line(), "run python -m tests.reference_pages"
     assert all(f"### ringfence {name}\n" in written for name in COMMANDS)
+
+
+def test_every_argument_has_a_help_and_all_give_their_defaults_in_one_form() -> None:
+    rows = [line for line in reference_pages.command_line().splitlines() if line.startswith("| `")]
+    assert len(rows) > 200 and not [row for row in rows if row.endswith("|  |")], "each says what it is"
+    wrong = re.compile(r"\(absent|\bdefault (?!:)(?!image|policy)|``")
+    assert not [row for row in rows if wrong.search(row)]
+    assert "``" not in reference_pages.command_line().replace("```", ""), "Markdown's or reStructuredText's own marks"
 
 
 @pytest.mark.system
