@@ -85,10 +85,10 @@ def require_new(out: str) -> None:
     """UsageError unless a bundle can be made there: evidence is never written over evidence."""
     for path in (out, artifacts_folder(out)):
         if os.path.lexists(path):
-            raise UsageError(f"{path} is there already", hint="name a new file: evidence is not written over")
+            raise UsageError(f"{path} already exists", hint="name a new file: evidence is never overwritten")
     above = os.path.dirname(absolute(out))
     if not os.path.isdir(above):
-        raise UsageError(f"{above}: no such directory", hint="make it first")
+        raise UsageError(f"{above}: no such directory", hint="create the directory first")
 
 
 def _made(
@@ -117,7 +117,7 @@ def _made(
 def _times(outcome: Outcome) -> tuple[datetime, datetime]:
     """Start and end by this host's clock, which may have been set back meanwhile."""
     if not outcome.events:
-        raise EvidenceError("an outcome without events: nobody can tell when it was")
+        raise EvidenceError("the outcome has no events, so its time is unknown")
     times = [moment(event.time_s) for event in outcome.events]
     return times[0], max(times)
 
@@ -191,7 +191,8 @@ def written(target: str | None) -> Iterator[str]:
     except OSError as error:
         raise EvidenceError(f"the evidence could not be written: {error.strerror}") from error
     except UnicodeEncodeError as error:
-        raise EvidenceError("an argument or a name has half a character in it") from error
+        raise EvidenceError("an argument or a name contains an unpaired surrogate (not valid Unicode)",
+                            hint="remove it from the argument or the name") from error  # fmt: skip
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def chosen_key(seed: str | None = None, key_file: str | None = None, folder: str
     What can't be used is a UsageError: better before a run than after it.
     """
     if seed is not None and key_file is not None:
-        raise UsageError("two keys were given", hint="give --signing-seed or --key, not both")
+        raise UsageError("both --signing-seed and --key were given", hint="give one of them")
     try:
         if key_file is not None:
             return Signing(key=read_key(key_file), path=absolute(key_file))

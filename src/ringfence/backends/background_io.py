@@ -49,13 +49,13 @@ class BackgroundStreams:
         """Write to its standard input, if it was given no other; waits while it does not read."""
         with self._input_lock:
             if self._input < 0:
-                raise UsageError("its input was given with the job, or is closed")
+                raise UsageError("the input was given with the job, or is closed")
             # Another thread may close it meanwhile, and its number may then belong to another file.
             ours = os.dup(self._input)
         try:
             wire.write_all(ours, data)
         except BrokenPipeError:
-            raise UsageError("it does not read its input any more") from None
+            raise UsageError("the job no longer reads its input") from None
         finally:
             os.close(ours)
 

@@ -196,7 +196,7 @@ ON_WINDOWS: Mapping[str, tuple[str, str]] = {
     "file size": ("there is no limit for the size of a file", ""),
     "inherited descriptor": ("what is inherited are handles", "no_handle_is_inherited_but_what_is_named"),
     "terminal": ("there are no sessions; a job has a console of its own without a window", ""),
-    "privileges": ("a token without privileges stands in place of no_new_privs", "privileges_are_gone"),
+    "privileges": ("a token without privileges is used instead of no_new_privs", "privileges_are_gone"),
 }
 """Checks that can't run on Windows, by name: why, and the check of tests/programs/windows_checks.py that makes the same
 attack there. Without such a check, Windows does not get the promise."""

@@ -151,7 +151,7 @@ class ContainerBox(PlainBox):
     def prewarm(self, python: PythonJobs) -> None:
         """Do now what does not depend on the job: the container is there, and its pid 1 waits."""
         if not self._backend.slots.acquire(timeout=_SLOT_S):
-            raise SetupError(visits.STEP, f"{MOST_CONTAINERS} containers are on standby or run, and none has ended",
+            raise SetupError(visits.STEP, f"all {MOST_CONTAINERS} containers are in use, and none has ended",
                              hint="run fewer jobs at once")  # fmt: skip
         self._has_slot = True
         self._closing.add(self._free_slot)

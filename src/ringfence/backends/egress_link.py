@@ -279,8 +279,8 @@ def secrets_of(rules: tuple[NetworkRule, ...]) -> dict[str, str]:
     missing = [name for name in names if not os.environ.get(name, "").strip()]
     if missing:
         raise UnavailableError(
-            f"network: {missing[0]} is to be injected, and that variable is unset or empty here", missing=("network",),
-            hint=f"export {missing[0]} before, or take inject out of the rule",
+            f"network: the rule injects {missing[0]}, but this variable is unset or empty", missing=("network",),
+            hint=f"export {missing[0]} first, or remove inject from the rule",
         )  # fmt: skip
     return {name: os.environ[name] for name in names}
 

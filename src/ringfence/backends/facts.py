@@ -59,7 +59,8 @@ class PlainBox:
         return None
 
     def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> Visit:
-        raise UnavailableError("one visit alone is held to no limit here", missing=tuple(limits))
+        raise UnavailableError("this level can't limit a single visit", missing=tuple(limits),
+                               hint=f"omit {', '.join(limits)}")  # fmt: skip
 
 
 @record

@@ -48,8 +48,8 @@ class Layers:
 
     def work_on(self, transaction: Transaction) -> None:
         if transaction.kind != "overlay":
-            raise UsageError(f"a transaction of kind {transaction.kind} is not for isolation strict here",
-                             hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
+            raise UsageError(f"isolation strict can't use a transaction of kind {transaction.kind} here",
+                             hint="create it with the kind that transaction_kind(policy) returns")  # fmt: skip
         inside = [self._root + path for path in self._hidden] if self._root else []
         transaction.hide((*self._hidden, *inside))
         self.transaction, self._ours = transaction, None

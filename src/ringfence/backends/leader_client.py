@@ -42,7 +42,7 @@ UNDELIVERED = (_STAND_BY, _REACH)
 """The steps of a SetupError after which another sandbox may get the same job: nothing of the job has begun."""
 
 
-_SLOW = "the machine may be overloaded, or a process of ringfence stopped; try again"
+_SLOW = "the machine may be overloaded, or a ringfence process stopped; try again"
 
 
 def job_order(job: Job, folder: str, environment: dict[str, str]) -> JobOrder:

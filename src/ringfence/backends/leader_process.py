@@ -40,7 +40,7 @@ EXEC_HINTS = {
     errno.ENOENT: "check the program's name, and that it is on the job's PATH",
     errno.EACCES: "check that the file is executable",
     errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
-    wire.NOT_STARTED: "a sandbox shows only interpreters that it knows for one: name what is missing in readable_paths",
+    wire.NOT_STARTED: "a sandbox shows only interpreters that it recognizes: name what is missing in readable_paths",
 }
 """What helps where a program could not be executed, by errno."""
 

@@ -34,7 +34,7 @@ def why_not(transaction: Transaction) -> str:
         return blocked[0] if blocked else "mounts, which a filter or a profile around this process may close"
     for base in transaction.bases:
         if within(real(private_place.path()), base):
-            return f"a TMPDIR that does not lie in {base}"
+            return f"a TMPDIR that is not in {base}"
         closed = _closed(base)
         if closed:
             return f"a way to {base} that is open without privileges ({closed} is closed)"

@@ -100,14 +100,14 @@ def confinement(
 
 def _refuse_policy(policy: SandboxPolicy, writable: tuple[str, ...]) -> None:
     if os.geteuid() != 0:
-        raise criu.unavailable("that takes root")
+        raise criu.unavailable("this needs root")
     if networks.is_hosts(policy):
         raise criu.unavailable("with the host's network their connections are the host's")
     if policy.syscall_profile is SyscallProfile.TIGHT:
-        raise criu.unavailable("under the tight syscall profile they have no socket, and CRIU talks to them by one")
+        raise criu.unavailable("CRIU talks to them through a socket, and the tight syscall profile gives them none")
     changeable = [path for path in writable if path.startswith(_PROGRAMS)]
     if changeable:
-        raise criu.unavailable(f"{changeable[0]} can be changed from inside, and CRIU and its libraries lie there")
+        raise criu.unavailable(f"{changeable[0]} can be changed from inside, and CRIU and its libraries are there")
 
 
 def _start(module: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
@@ -142,7 +142,7 @@ def _refuse_too_large(trees: Iterable[list[members.Member]], folder: str) -> Non
     if wanted > free * _MOST_OF_THE_DISK:
         problem = f"their images take {format_size(wanted)}, and {format_size(free)} are free on the disk"
         hint = "end some of them, make room, or leave processes out"
-        raise CheckpointError(f"running processes can't be kept: {problem}", hint=hint)
+        raise CheckpointError(f"running processes can't be checkpointed: {problem}", hint=hint)
 
 
 def _refuse_unkeepable(confinement: Confinement, tree: list[members.Member]) -> None:
@@ -150,18 +150,18 @@ def _refuse_unkeepable(confinement: Confinement, tree: list[members.Member]) -> 
     the guest's own would not be restored, and may end the process when CRIU is in it."""
     for member in tree:
         if member.filters > 1:
-            hint = "leave processes out"
-            raise CheckpointError(f"process {member.pid} can't be kept: it has a filter of its own", hint=hint)
+            problem, hint = "it has a system call filter of its own", "leave processes out"
+            raise CheckpointError(f"process {member.pid} can't be checkpointed: {problem}", hint=hint)
         for there in _egress_of(confinement, member, tree):
             hint = "have it close its connections, or leave processes out"
             problem = f"it has a connection open to {there} through the gateway"
-            raise CheckpointError(f"process {member.pid} can't be kept: {problem}", hint=hint)
+            raise CheckpointError(f"process {member.pid} can't be checkpointed: {problem}", hint=hint)
         for path in members.paths_of(member.pid):
             private = any(path.startswith(f"{top}/") for top in rootfs.PRIVATE)
             if private and not any(f"{path}/".startswith(f"{top}/") for top in confinement.kept):
-                problem = f"it uses {ascii(path)[1:-1][:200]}, which lies in the sandbox's own memory"
+                problem = f"it uses {ascii(path)[1:-1][:200]}, which is in the sandbox's own memory"
                 hint = "have it keep its files in an allowed path, or leave processes out"
-                raise CheckpointError(f"process {member.pid} can't be kept: {problem}", hint=hint)
+                raise CheckpointError(f"process {member.pid} can't be checkpointed: {problem}", hint=hint)
 
 
 def _egress_of(confinement: Confinement, member: members.Member, tree: list[members.Member]) -> list[str]:
@@ -189,7 +189,7 @@ def _dump_tree(
         if _UNREACHED in problem:
             problem = "the execution that left it behind has ended, and its supervisor with it; use start() for it"
         hint = "end the process, or leave processes out"
-        raise CheckpointError(f"process {root.pid} can't be kept: {problem[:300]}", hint=hint)
+        raise CheckpointError(f"process {root.pid} can't be checkpointed: {problem[:300]}", hint=hint)
 
 
 def _asked(process: subprocess.Popen[bytes], message: bytes) -> bytes:
@@ -198,7 +198,7 @@ def _asked(process: subprocess.Popen[bytes], message: bytes) -> bytes:
     except subprocess.TimeoutExpired as error:
         process.kill()
         process.communicate()
-        raise CheckpointError(f"running processes were not written in {_PATIENCE_S:.0f} s") from error
+        raise CheckpointError(f"running processes were not saved within {_PATIENCE_S:.0f} s") from error
 
 
 def _described(stopped: members.Stopped, root: members.Member, tree: list[members.Member]) -> KeptTree:
@@ -393,4 +393,4 @@ def _free_room(taken: set[int]) -> int:
     for start in range(1000, most - _PID_ROOM, _PID_ROOM):
         if not any(start <= number <= start + _PID_ROOM for number in taken):
             return start
-    raise CheckpointError("no room for processes beside those that are to be restored")
+    raise CheckpointError("no free range of process IDs beside those that are to be restored")

@@ -24,7 +24,7 @@ def place_on(transaction: Transaction) -> str:
     """Where jobs begin on working copies unless they say otherwise: in the first one's."""
     if transaction.kind != "snapshot":
         raise UsageError(f"a transaction of kind {transaction.kind} needs isolation strict",
-                         hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
+                         hint="create it with the kind that transaction_kind(policy) returns")  # fmt: skip
     return transaction.place(transaction.bases[0])
 
 

@@ -364,7 +364,7 @@ class StrictBox:
     def _send_order(self, job: Job, streams: tuple[int, ...]) -> GroupVisit:
         assert self._waiting is not None
         if job.cwd:
-            raise UsageError("a standby sandbox has its own directory", hint="give files, or use run()")
+            raise UsageError("a standby sandbox always uses its own directory", hint="pass files=, or use run()")
         visit, self._waiting = self._waiting, None
         visit.send_order(job_order(job, "", self._environment(job)), streams)
         return visit

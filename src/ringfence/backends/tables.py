@@ -170,8 +170,8 @@ def _over(capability: str, name: str, hard: int) -> Lack:
 
 # ---- strict
 
-_BY_LANDLOCK = "of the Unix sockets in a writable path it reaches its own only"
-_BY_FILTER = "no Unix sockets but connected pairs, for one of the host could lie in a writable path"
+_BY_LANDLOCK = "of the Unix sockets in a writable path, the job reaches only its own"
+_BY_FILTER = "no Unix sockets but connected pairs, because a writable path could contain one of the host"
 
 
 def of_strict(policy: SandboxPolicy, lacks: Iterable[Lack]) -> dict[str, Enforcement]:

@@ -130,10 +130,9 @@ class HostWalls:
             closed = confinement.closed_to_others(path) if os.path.exists(path) else ""
             if closed:
                 raise UnavailableError(
-                    f"{path} is out of reach for the id that the job of a root caller gets "
-                    f"({closed} is closed to others)",
+                    f"the job runs as another user id and can't reach {path}: {closed} is closed to others",
                     missing=("readable_paths",),
-                    hint=f"chmod o+x {closed}, or run ringfence as the ordinary user whom it belongs to",
+                    hint=f"chmod o+x {closed}, or run ringfence as the ordinary user who owns it",
                 )
 
     def refuse_standby(self) -> None:
@@ -141,7 +140,7 @@ class HostWalls:
         if self._no_namespaces:
             raise UnavailableError("there are no standby sandboxes without user namespaces", missing=("namespaces",),
                                    hint=self._no_namespaces)  # fmt: skip
-        raise UnavailableError("there are no standby sandboxes behind walls", missing=("standby",),
+        raise UnavailableError("there are no standby sandboxes under a policy that names paths", missing=("standby",),
                                hint="use isolation strict, or name no paths")  # fmt: skip
 
     def steps(self, job: Job, folder: str, scratch: Scratch, limits: Steps) -> Steps:

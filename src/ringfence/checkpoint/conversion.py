@@ -46,7 +46,7 @@ def guarded(self: Workspace, parts: Iterator[str]) -> Iterator[str]:
 def as_ours(workspace: Workspace, error: OSError) -> CheckpointError:
     """The error to raise in its place; content that was kept in vain is removed first."""
     name = shown(os.fsdecode(error.filename)) if error.filename else workspace.base.path
-    hint = "once that is mended, it is carried to its end by recover() or when it is opened next"
+    hint = "fix that; then recover(), or opening it again, completes the operation"
     begun = workspace.store.holds(JOURNAL)
     if not begun:
         workspace.tidy()

@@ -22,7 +22,7 @@ _GAPS = ("unnamed", "lost", "late", "unwritten")
 """What a recorder counts of attempts that no record names."""
 _MOST_NOTES, _MOST_ROWS = 100, 200
 _HINT = (
-    "go back to before it, or run something: its result tells of them, and what is committed after that is your choice"
+    "roll back to before them, or run something: its result names them, and then you can decide to commit"
 )
 
 
@@ -102,7 +102,8 @@ class LateAttempts:
             texts = tuple(dict.fromkeys(text for each in found for text in each.texts()))
         if texts:
             more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
-            raise LateAttemptError(f"not committed: {texts[0]}{more}, tried after the last result", attempts=texts,
+            raise LateAttemptError(f"not committed, because attempts were made after the last result: {texts[0]}{more}",
+                                   attempts=texts,
                                    since=tuple(dict.fromkeys(each.since for each in found)), hint=_HINT)  # fmt: skip
 
     def _keep(self, late: list[Late]) -> None:

@@ -92,7 +92,7 @@ class Layout:
         for candidate in (base, _real(base)):
             if candidate in self.bases:
                 return self.bases.index(candidate)
-        raise UsageError(f"{base!r} is none of its directories", hint=f"they are {', '.join(self.bases)}")
+        raise UsageError(f"{base!r} is not one of its directories", hint=f"they are {', '.join(self.bases)}")
 
     def parts(self, paths: Iterable[str | os.PathLike[str]] | None) -> Parts:
         """Which paths are in which base; without paths, all of all."""
@@ -108,7 +108,8 @@ class Layout:
     def _find(self, path: str) -> tuple[int, str]:
         if not os.path.isabs(path):
             if len(self.bases) > 1:
-                raise UsageError(f"{path!r}: which of the directories is it in?", hint="give an absolute path")
+                raise UsageError(f"{path!r} is ambiguous: it may be in several directories",
+                                 hint="give an absolute path")  # fmt: skip
             path = os.path.join(self.bases[0], path)
         plain = _slashed(os.path.normpath(path))
         resolved = _itself(plain)
@@ -150,7 +151,7 @@ def load(place: Documents) -> Layout:
     document = place.read(_DOCUMENT)
     if document is None:
         raise CheckpointError(f"{place.tree.path} is not a transaction",
-                              hint="it may have been broken off while it was made")  # fmt: skip
+                              hint="it may have been interrupted while it was made")  # fmt: skip
     refuse_other_format(place.path(_DOCUMENT), document.get("version"), _VERSION)
     try:
         if document["kind"] not in (OVERLAY, SNAPSHOT):
@@ -239,7 +240,7 @@ def _opened(place: str) -> Documents:
     """Somebody else's directory, or a link in its place, is not to be trusted with what commits write."""
     try:
         if not stat.S_ISDIR(os.lstat(place).st_mode):
-            raise UsageError(f"{place} is a link or a file, no directory", hint="give the directory itself")
+            raise UsageError(f"{place} is a link or a file, not a directory", hint="give the directory itself")
     except FileNotFoundError:
         raise CheckpointError(f"there is no transaction at {place}") from None
     tree = Tree(place, resolve=False)
@@ -257,7 +258,8 @@ def _checked_base(base: str, ours: tuple[str, ...]) -> str:
         raise _no_folder(base, real)
     for each in ours:
         if within(real, each) and not is_image_root(real):
-            raise UsageError(f"{base} lies in a directory of ours ({each})", hint="choose another for one of them")
+            raise UsageError(f"{base} is in a directory of ringfence's own ({each})",
+                             hint="choose another place for one of them")  # fmt: skip
     return real
 
 
@@ -265,15 +267,15 @@ def _no_folder(base: str, real: str) -> UsageError:
     """With what is there, or the nearest name."""
     above, name = os.path.split(real)
     if os.path.lexists(real):
-        hint = f"give the directory that it lies in, {above}; what is only to be read is readable without a layer"
-        return UsageError(f"{base}: a file, and a layer lies over directories", hint=hint)
+        hint = f"give the directory that it is in, {above}; a file that is only read needs no layer"
+        return UsageError(f"{base} is a file, and a layer is based on directories", hint=hint)
     from difflib import get_close_matches
 
     try:
         near = get_close_matches(name, os.listdir(above), n=1)
     except OSError:
         near = []
-    hint = f"did you mean {os.path.join(above, near[0])}?" if near else "a transaction lies over directories that exist"
+    hint = f"did you mean {os.path.join(above, near[0])}?" if near else "a transaction needs directories that exist"
     return UsageError(f"{base}: no such directory", hint=hint)
 
 
@@ -284,4 +286,4 @@ def _refuse_overlap(bases: tuple[str, ...]) -> None:
                 raise UsageError(f"{base} is given twice", hint="give each directory once")
             if within(base, other) or within(other, base):
                 inner, outer = (base, other) if within(base, other) else (other, base)
-                raise UsageError(f"{inner} lies in {outer}", hint="give the outer directory only")
+                raise UsageError(f"{inner} is in {outer}", hint="give the outer directory only")

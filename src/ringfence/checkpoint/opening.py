@@ -44,8 +44,8 @@ def opened(folder: Path | Tree, *, finish: bool) -> tuple[Layout, Lock]:
         plan = layout.load(place)  # read again, now that nobody else writes it
         layout.hide_from_guests(plan)
         if not finish and plan.is_begun():
-            hint = "it is carried to its end when the sandbox is opened: ringfence diff ID, or attach(id)"
-            raise CheckpointError(f"an operation was broken off in {plan.folder}", hint=hint)
+            hint = "open the sandbox, which completes it: ringfence diff ID, or attach(id)"
+            raise CheckpointError(f"an operation was interrupted in {plan.folder}", hint=hint)
         _end_turn(plan)  # left by a holder that was killed and had nothing to finish
     except BaseException:
         let_go(plan, lock)

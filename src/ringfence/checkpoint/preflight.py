@@ -45,6 +45,6 @@ def _check_mutable(tree: Tree, path: str) -> None:
         return  # we may replace what we may not read
     try:
         if content.is_immutable(descriptor):
-            raise PermissionError(errno.EPERM, f"{os.strerror(errno.EPERM)} (it is immutable)")
+            raise PermissionError(errno.EPERM, f"{os.strerror(errno.EPERM)} (it is immutable; chattr -i removes that)")
     finally:
         os.close(descriptor)

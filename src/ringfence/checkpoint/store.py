@@ -69,7 +69,7 @@ class Moment:
 def refuse_no_size(max_bytes: object) -> None:
     """Nothing is below NaN or -1, so all checkpoints would go."""
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
-        raise UsageError("max_bytes is not a whole number from 0 on", hint="give the bytes that checkpoints may take")
+        raise UsageError("max_bytes must be a whole number, 0 or more", hint="give the bytes that checkpoints may take")
 
 
 class Store:
@@ -149,7 +149,7 @@ class Store:
 
     def open(self, digest: str) -> int:
         if not digest.isalnum():  # a journal may have been written by hand
-            raise CheckpointError(f"{digest[:80]!r} is not the name of a content")
+            raise CheckpointError(f"{digest[:80]!r} is not a content digest")
         try:
             name, where = self.tree.at(f"{_BLOBS}/{digest}")
             return os.open(name, FILE_FLAGS, **where)

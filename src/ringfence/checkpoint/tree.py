@@ -326,7 +326,7 @@ def _literal(path: str) -> str:
 
 
 def _other(path: str) -> CheckpointError:
-    return CheckpointError(f"{path} is not the directory that it was", hint="put the old one back")
+    return CheckpointError(f"{path} was replaced", hint="restore the original directory")
 
 
 def _mount_table() -> list[list[bytes]]:

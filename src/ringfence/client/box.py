@@ -67,7 +67,7 @@ class RemoteBox:
     def put(self, name: str | os.PathLike[str], content: bytes) -> None:
         """Write a file of the box."""
         if not isinstance(content, bytes | bytearray | memoryview):
-            raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
+            raise UsageError(f"{name!r}: the content of a file must be bytes, not {type(content).__name__}")
         self._connection.octets("PUT", f"{self._path}/file", bytes(content),
                                 {"content-type": "application/octet-stream"}, {"path": os.fspath(name)})  # fmt: skip
 
@@ -209,7 +209,8 @@ def _spec(
 ) -> dict[str, object]:  # fmt: skip
     made = Job.of(job)
     if made.python or made.terminal or isinstance(made.stdin, int):
-        raise UsageError("a job of a service has no terminal or descriptor of ours", hint="send its input along")
+        raise UsageError("a job of a service can't use a terminal or descriptor of this machine",
+                         hint="send its input along")  # fmt: skip
     fed = made.stdin if input is None else bytes(input)
     given = {"argv": list(made.argv), "cwd": cwd or made.cwd, "timeout": timeout,
              "env": {**made.environment, **(env or {})} or None,

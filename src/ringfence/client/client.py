@@ -122,7 +122,7 @@ def spec_of(
     """What a request says of a job."""
     made = Job.of(job)
     if made.cwd is not None or made.python or made.terminal or isinstance(made.stdin, int):
-        raise UsageError("a job of a service has no directory, terminal or descriptor of this machine",
+        raise UsageError("a job of a service can't use a directory, terminal or descriptor of this machine",
                          hint="send its files along, or open a box")  # fmt: skip
     spec: dict[str, object] = {"argv": list(made.argv)}
     stdin = made.stdin if input is None else bytes(input)

@@ -35,8 +35,8 @@ class Connection:
         parts = _address(address)
         assert parts.hostname
         if token and parts.scheme == "http" and not plain_http and not _is_here(parts.hostname):
-            raise UsageError(f"{parts.hostname} is another machine, and plain HTTP would show the token on the way",
-                             hint="use https, or say plain_http=True where the way is safe by other means")  # fmt: skip
+            raise UsageError(f"{parts.hostname} is another machine, and plain HTTP would expose the token",
+                             hint="use https, or pass plain_http=True if something else protects the way")  # fmt: skip
         self._parts, self._patience_s, self._timeout_s = parts, patience_s, timeout_s
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._own = threading.local()
@@ -151,7 +151,7 @@ def _object(answer: bytes) -> ToldObject:
     """Nothing is an empty one."""
     found = json.loads(answer) if answer else {}
     if not isinstance(found, dict):
-        raise ValueError("this is no object")
+        raise ValueError("not a JSON object")
     return ToldObject(found)
 
 

@@ -38,7 +38,7 @@ def followed(
             if output is not None and output.is_missing:
                 output.complete(document)
             return document
-    raise SupervisionError("the stream of events has ended without an end")
+    raise SupervisionError("the event stream ended without a result")
 
 
 def _piece(data: Mapping[str, Any]) -> tuple[str, bytes]:

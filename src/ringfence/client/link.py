@@ -82,7 +82,7 @@ class Link:
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self._authority}"]
         for name, value in headers.items():
             if _UNFIT_VALUE.search(value):
-                raise UsageError(f"the header {name} has a control character or another foreign one in it")
+                raise UsageError(f"the header {name} contains a control character, or one beyond Latin-1")
             lines.append(f"{name}: {value}")
         if data is not None or method != "GET":
             lines.append(f"content-length: {len(data or b'')}")

@@ -30,7 +30,7 @@ def understood(read: Callable[..., T], *given: Any) -> T:
         return read(*given)
     except _MISREAD as error:
         raise SupervisionError(f"the service's answer can't be read: {type(error).__name__}: {error}"[:_SHOWN_CHARS],
-                               hint="is it a ringfence service of the same version?") from error  # fmt: skip
+                               hint="check that it is a ringfence service of the same version") from error  # fmt: skip
 
 
 class ToldObject(dict[str, Any]):
@@ -58,13 +58,14 @@ def to_bytes(value: object, name: str = "it") -> bytes:
         try:
             return value.encode("utf-8")
         except UnicodeEncodeError:
-            raise UsageError(f"{name} has half a character in it", hint='write {"base64": …}') from None
+            raise UsageError(f"{name} contains an unpaired surrogate (not valid Unicode)",
+                             hint='write {"base64": …}') from None  # fmt: skip
     if isinstance(value, Mapping) and set(value) == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise UsageError(f"{name} is neither a text nor base64", hint='write a string, or {"base64": …}')
+    raise UsageError(f"{name} is neither a string nor base64", hint='write a string, or {"base64": …}')
 
 
 # ---- outcomes

@@ -76,7 +76,7 @@ class Received:
             return self._kept[blob.sha256]
         data = ray.get(blob.refs[0])
         if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != blob.sha256:
-            raise SupervisionError(f"an input arrived as something else: {blob.sha256[:16]}…")
+            raise SupervisionError(f"an input was changed on its way here: {blob.sha256[:16]}…")
         self._keep(blob.sha256, data)
         return data
 

@@ -110,7 +110,8 @@ class Dispatch:
             if _is_of_the_task(error):
                 return SupervisionError(f"the worker failed: {said}")
             if count > RETRIES:
-                return SupervisionError(f"lost {count} times: {said}", hint="are nodes of the cluster being killed?")
+                return SupervisionError(f"lost {count} times: {said}",
+                                        hint="check whether nodes of the cluster are being killed")  # fmt: skip
             if name in self._arguments:
                 self._waiting.append(name)
             return _AGAIN

@@ -229,7 +229,7 @@ class Client:
         with self._asked("list containers"):
             rows: object = self._sdk.containers(all=True, filters={"label": [label]})
             if not isinstance(rows, list):
-                raise ValueError(f"{type(rows).__name__} in place of a list")
+                raise ValueError(f"{type(rows).__name__} instead of a list")
             return [_listed(_mapping(row)) for row in rows]
 
     def has_image(self, ref: str) -> bool:
@@ -358,7 +358,7 @@ def _listed(row: Mapping[str, object]) -> Listed:
 
 def _mapping(said: object) -> dict[str, object]:
     if not isinstance(said, dict):
-        raise ValueError(f"{type(said).__name__} in place of an object")
+        raise ValueError(f"{type(said).__name__} instead of an object")
     return said
 
 

@@ -153,7 +153,7 @@ def _network(facts: Facts) -> Rows:
     if said != wanted:
         return [("network", _not(wanted, f"the engine says network {said!r}"))]
     details = "empty except for its own loopback" if wanted == "none" else f"the engine's network {wanted}"
-    details = "one that a container of ours holds" if facts.spec.network_of else details
+    details = "held by a container of ringfence's own" if facts.spec.network_of else details
     return [("network", _held(wanted, "network namespace", details, Mechanism.NETWORK_NAMESPACE))]
 
 
@@ -215,7 +215,7 @@ def _syscalls(facts: Facts) -> Rows:
         return [("syscalls", _not(wanted, "gVisor leaves a filter out unless its runtime has --oci-seccomp"))]
     if facts.spec.seccomp and not given:
         return [("syscalls", _not(wanted, "the engine does not say that it uses the profile"))]
-    details = "our profile, by the engine" if given else "the engine's own profile"
+    details = "ringfence's profile, applied by the engine" if given else "the engine's own profile"
     return [("syscalls", _held(wanted, "seccomp", details, Mechanism.SECCOMP))]
 
 

@@ -111,7 +111,7 @@ class Engine:
             if said.code:
                 shown = original or dockerfile
                 raise SetupError("build the image", f"{shown}: {said.last_line.replace(dockerfile, shown)}",
-                                 hint=f"{self._fix(said.last_line)}{log} has all it said")  # fmt: skip
+                                 hint=f"{self._fix(said.last_line)}the full output is in {log}")  # fmt: skip
             with open(told, encoding="ascii") as file:
                 return self.image(file.read().strip())
 

@@ -95,7 +95,8 @@ class ContainerSpec:
 
 def _problems(spec: ContainerSpec) -> list[str]:
     texts = (*spec.argv, spec.image, spec.workdir, spec.user, spec.hostname, *spec.environment.values())
-    found = [f"{text!r} has a NUL or half a character in it" for text in texts if not is_system_text(text)]
+    found = [f"{text!r} contains a NUL or an unpaired surrogate (not valid Unicode); remove it"
+             for text in texts if not is_system_text(text)]  # fmt: skip
     if not spec.argv or not spec.image:
         found.append("a command and an image are needed")
     if not _LEAST_MEMORY <= spec.memory_bytes <= _SIGNED:
@@ -110,7 +111,7 @@ def _problems(spec: ContainerSpec) -> list[str]:
         found.append(f"network mode {spec.network_mode} would be the network of somebody else")
     if spec.network_of and (len(spec.network_of) != _ID_DIGITS or set(spec.network_of) - _HEX):
         found.append(f"{spec.network_of!r} is not a container id")
-    found += [f"{path!r} is no absolute path" for path in _paths(spec) if not _is_plain(path)]
+    found += [f"{path!r} is not an absolute path" for path in _paths(spec) if not _is_plain(path)]
     return found
 
 

@@ -78,7 +78,7 @@ def _stored(place: str) -> StoredRoot | None:
         said = json.loads(data)
         return StoredRoot(folder=os.path.join(place, _ROOT), image_id=said["id"], left_out=tuple(said["left_out"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{about} is not as we write it", hint=f"remove {place}") from error
+        raise UsageError(f"{about} is not as ringfence writes it", hint=f"remove {place}") from error
 
 
 def _fill(engine: Engine, image: Image, place: str) -> None:

@@ -206,8 +206,8 @@ def hidden_in_shown(policy: SandboxPolicy, workspace: str | None) -> list[str]:
 def _refuse_engine(source: str, socket: str) -> None:
     """Access to the engine's socket is control of the host."""
     if socket and (_lies_in(real(socket), source) or _lies_in(source, real(socket))):
-        raise UsageError(f"{source} holds the container engine's own socket, which would be the job's to use",
-                         hint="show a directory that does not hold it")  # fmt: skip
+        raise UsageError(f"{source} contains the engine's socket, which would give the job the engine",
+                         hint="show a directory that does not contain it")  # fmt: skip
 
 
 def _lies_in(path: str, above: str) -> bool:

@@ -67,7 +67,7 @@ def _opened(path: str) -> int:
         raise SetupError(STEP, f"{path}: {error.strerror}", errno=error.errno or 0) from error
     if os.readlink(f"/proc/self/fd/{held}") != path:
         os.close(held)
-        raise SetupError(STEP, f"{path} leads to another place than a moment ago",
+        raise SetupError(STEP, f"{path} points to another place than a moment ago",
                          hint="show nothing below a directory that others may write")  # fmt: skip
     return held
 

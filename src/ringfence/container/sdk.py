@@ -103,5 +103,5 @@ def words(error: Exception) -> str:
             break
         said = inner
     explained = getattr(error, "explanation", None)
-    plain = said.strerror if isinstance(said, OSError) else ""  # without its «[Errno 2]»
-    return escape_controls(str(explained or plain or said))[:400]
+    known = said.strerror if isinstance(said, OSError) else ""  # without Python's «[Errno 2]»
+    return escape_controls(str(explained or known or said))[:400]

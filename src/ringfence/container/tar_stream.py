@@ -139,7 +139,7 @@ def _number(field: bytes) -> int:
 
 def _member(header: bytes, said: dict[str, str]) -> Member:
     if any(key.startswith(_SPARSE) for key in said):
-        raise UsageError("the archive has a sparse file in a form that is not read")
+        raise UsageError("the archive has a sparse file in a form that is not supported")
     kind = _KINDS.get(header[156:157])
     if kind is None:
         raise UsageError(f"the archive has an entry of the kind {header[156:157]!r}")

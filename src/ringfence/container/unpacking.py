@@ -27,6 +27,8 @@ _PART = 1 << 20
 _OF_THE_ENGINE = frozenset({".dockerenv", "run/.containerenv"})
 """They say that this is a container, which it is not any more."""
 _STEP = "unpack the image"
+_REBUILD = "the image can't be used: rebuild it, or export it again"
+_SMALLER = "use a smaller image"
 
 
 @record
@@ -48,12 +50,14 @@ def unpack(stream: TarStream, folder: str, *, max_bytes: int = MAX_BYTES, max_en
         count = 0
         for count, member in enumerate(stream, 1):
             if count > max_entries:
-                raise UsageError(f"the image has more than {max_entries:,} files and directories")
+                raise UsageError(f"the image has more than {max_entries:,} files and directories", hint=_SMALLER)
             work.put(member, stream)
         work.finish()
+    except UsageError as error:  # the archive's reader has no hint: it reads other archives too
+        raise UsageError(str(error), hint=error.hint or _REBUILD) from error
     except OSError as error:
         raise SetupError(_STEP, f"{error.strerror}", errno=error.errno or 0,
-                         hint="make room where the state directory lies, or set XDG_STATE_HOME") from error  # fmt: skip
+                         hint="make room in the state directory, or set XDG_STATE_HOME") from error  # fmt: skip
     finally:
         work.close()
     return Unpacked(entries=count, bytes=work.bytes, left_out=tuple(work.left_out), left_out_count=work.left_out_count)
@@ -67,7 +71,7 @@ def parts_of(name: str) -> tuple[str, ...]:
     """
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts:
-        raise UsageError(f"the archive has the name {name[:200]!r}, which leads out of it")
+        raise UsageError(f"the archive has the name {name[:200]!r}, which points outside it")
     sizes = [len(os.fsencode(part)) for part in parts]
     if len(parts) > MAX_DEPTH or sum(sizes) + len(sizes) > MAX_PATH_BYTES or max(sizes, default=0) > MAX_NAME_BYTES:
         raise UsageError(f"the archive has a name that is too long or too deep: {name[:80]!r}…")
@@ -102,7 +106,7 @@ class _Unpacking:
             try:
                 self._make(member, parts, stream)
             except FileExistsError:
-                raise UsageError(f"the archive has {member.name[:200]!r} twice") from None
+                raise UsageError(f"{member.name[:200]!r} appears twice in the archive") from None
 
     def _leave_out(self, member: Member) -> None:
         self.left_out_count += 1
@@ -125,7 +129,7 @@ class _Unpacking:
     def _write(self, member: Member, name: str, above: int, stream: TarStream) -> None:
         self.bytes += member.size
         if self.bytes > self._max_bytes:
-            raise UsageError(f"the image holds more than {self._max_bytes:,} bytes")
+            raise UsageError(f"the image holds more than {self._max_bytes:,} bytes", hint=_SMALLER)
         file = os.open(name, NEW_FLAGS, 0o600, dir_fd=above)
         try:
             while data := stream.content(_PART):
@@ -202,7 +206,7 @@ class _Unpacking:
 
 def _target(member: Member) -> str:
     if not member.target or len(os.fsencode(member.target)) > MAX_PATH_BYTES:
-        raise UsageError(f"the archive has the link {member.name[:200]!r}, which leads nowhere or says too much")
+        raise UsageError(f"the archive has the link {member.name[:200]!r}, whose target is missing or too long")
     return member.target
 
 

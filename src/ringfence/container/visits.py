@@ -88,7 +88,8 @@ def added(spec: ContainerSpec, door: str) -> ContainerSpec:
     shown = [bind.target for bind in spec.binds]
     for target in (*shown, *spec.tmpfs):
         if f"{INSIDE}/".startswith(f"{target}/") or f"{DOOR}/".startswith(f"{target}/"):
-            raise SetupError(STEP, f"{target} of the policy lies where its first process has to be")
+            raise SetupError(STEP, f"{target} of the policy is where ringfence's first process must be",
+                             hint="take this path out of the policy")  # fmt: skip
     ours = (Bind(source=os.path.realpath(native.visits_path()), target=INSIDE), Bind(source=door, target=DOOR))
     soft, hard = spec.ulimits.get("nofile", (LEAST_DESCRIPTORS, LEAST_DESCRIPTORS))
     room = (max(soft, LEAST_DESCRIPTORS), max(hard, LEAST_DESCRIPTORS))
@@ -124,7 +125,7 @@ class Listener:
             if time.monotonic() - looked > 1.0 and not is_running():
                 break
             looked = time.monotonic() if time.monotonic() - looked > 1.0 else looked
-        raise SetupError(STEP, "its first process has not come to the door")
+        raise SetupError(STEP, "the container's first process did not connect")
 
     def close(self) -> None:
         """Let nobody in from now on."""
@@ -138,11 +139,11 @@ class Listener:
 def _greeted(connected: socket.socket, give_up: float) -> Door:
     connected.settimeout(max(0.1, give_up - time.monotonic()))
     try:
-        said, problem = connected.recv(len(_READY)), "its first process has not said that it is ready"
+        said, problem = connected.recv(len(_READY)), "the container's first process did not report that it is ready"
     except TimeoutError:
-        said, problem = b"", f"its first process has said nothing within {_START_S:g} s"
+        said, problem = b"", f"the container's first process did not answer within {_START_S:g} s"
     except OSError as error:
-        said, problem = b"", f"its first process is gone: {error.strerror}"
+        said, problem = b"", f"the container's first process has ended: {error.strerror}"
     if said != _READY:
         connected.close()
         raise SetupError(STEP, problem)

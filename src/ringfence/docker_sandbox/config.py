@@ -138,7 +138,7 @@ def _of_file(path: str) -> Found:
 def _flat(told: object) -> Iterator[tuple[str, object]]:
     """Each value by its path; a section may be empty."""
     if not isinstance(told, Mapping):
-        raise PolicyError("", f"the file has the sections {' and '.join(_SECTIONS)}")
+        raise PolicyError("", f"the file may only have the sections {' and '.join(_SECTIONS)}")
     pending = list(told.items())
     while pending:
         path, value = pending.pop(0)
@@ -146,7 +146,7 @@ def _flat(told: object) -> Iterator[tuple[str, object]]:
         if above and value is None:
             continue
         if above and not isinstance(value, Mapping):
-            raise PolicyError(path, "is a section with keys of its own")
+            raise PolicyError(path, "must be a section: write its keys below it")
         if above and isinstance(value, Mapping):
             pending += [(f"{path}.{name}", item) for name, item in value.items()]
             continue

@@ -27,7 +27,7 @@ _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 def flag(value: object) -> object:
     if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is neither true nor false")
+        raise ValueError(f"{value!r} must be true or false")
     return value
 
 
@@ -35,7 +35,7 @@ def size(value: object) -> object:
     """``2g``, ``512m`` or a number of bytes; the text stays as it was written."""
     count = size_bytes(value)
     if count <= 0:
-        raise ValueError(f"{value!r} is not above zero")
+        raise ValueError(f"{value!r} must be greater than 0")
     if count > LARGEST:
         raise ValueError(f"{value!r} is more than any machine has")
     return str(value)
@@ -70,15 +70,15 @@ def cores(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number of processor cores, such as 0.5")
     if not math.isfinite(value) or not 0.01 <= value <= 4096:
-        raise ValueError(f"{value!r} is not between 0.01 and 4096 cores")
+        raise ValueError(f"{value!r} must be between 0.01 and 4096 cores")
     return float(value)
 
 
 def _whole(value: object, least: int, most: int) -> object:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(f"{value!r} must be a whole number")
     if not least <= value <= most:
-        raise ValueError(f"{value} is not between {least} and {most}")
+        raise ValueError(f"{value} must be between {least} and {most}")
     return value
 
 
@@ -100,7 +100,7 @@ def port(value: object) -> object:
 
 def _matching(value: object, pattern: re.Pattern[str], what: str) -> object:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(f"{value!r} is not {what}")
+        raise ValueError(f"{value!r} must be {what}")
     return value
 
 
@@ -118,18 +118,18 @@ def runtime(value: object) -> object:
 
 def network(value: object) -> object:
     if isinstance(value, list):
-        raise ValueError("a list of hosts is not enforced here: use ringfence run --strict --network")
+        raise ValueError("a list of hosts can't be enforced here: use ringfence run --strict --network")
     if value not in _NETWORKS:
-        raise ValueError(f"{value!r} is not one of {', '.join(_NETWORKS)}; others join what is not the container's own")
+        raise ValueError(f"{value!r} must be one of {', '.join(_NETWORKS)}; other networks are not the container's own")
     return value
 
 
 def mount_point(value: object) -> object:
     parts = value.split("/") if isinstance(value, str) and is_system_text(value) else []
     if len(parts) < 2 or parts[0] or "" in parts[1:] or {".", ".."} & {*parts} or ":" in str(value):
-        raise ValueError(f"{value!r} is not an absolute path without .. and :, such as /tmp")
+        raise ValueError(f"{value!r} must be an absolute path without .. and :, such as /tmp")
     if f"/{parts[1]}" in _KERNELS:
-        raise ValueError(f"{value!r} lies in a place that is the container's own")
+        raise ValueError(f"{value!r} must not be in {', '.join(_KERNELS)}")
     return value
 
 
@@ -137,32 +137,32 @@ def mount_options(value: object) -> object:
     words = value.split(",") if isinstance(value, str) else [""]
     wrong = [word for word in words if word not in _OPTIONS and not _MODE.fullmatch(word)]
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is not one of {', '.join(sorted(_OPTIONS))}, mode=, uid=, gid=")
+        raise ValueError(f"{wrong[0]!r} must be one of {', '.join(sorted(_OPTIONS))}, mode=, uid=, gid=")
     return value
 
 
 def text(value: object) -> object:
     if not isinstance(value, str) or not is_system_text(value):
-        raise ValueError(f"{value!r} is not a path")
+        raise ValueError(f"{value!r} must be a path")
     return value
 
 
 def profile(value: object) -> object:
     if value in ("", "unconfined"):
-        raise ValueError(f"{value!r} would take the filter of system calls away; write default or name a file")
+        raise ValueError(f"{value!r} would disable the system call filter; write default or name a file")
     return text(value)
 
 
 def level(value: object) -> object:
     ours = [level for level in isolating_levels() if not traits_of(level).by_engine]
     if value not in ours:
-        raise ValueError(f"{value!r} is not one of {', '.join(ours)}")
+        raise ValueError(f"{value!r} must be one of {', '.join(ours)}")
     return str(value)
 
 
 def engine(value: object) -> object:
     if value != "" and not str(text(value)).startswith(_ENGINES):
-        raise ValueError(f"{value!r} is not the address of an engine, such as unix:///run/docker.sock")
+        raise ValueError(f"{value!r} must be the address of an engine, such as unix:///run/docker.sock")
     return value
 
 

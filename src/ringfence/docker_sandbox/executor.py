@@ -92,7 +92,7 @@ class DockerExecutor:
     ) -> DockerExecutionResult:
         """Call the code's ``run(data)`` in a container. ``data``: a value for JSON, or the path of a file."""
         if not isinstance(code, str):
-            raise UsageError(f"code: text, not {type(code).__name__}")
+            raise UsageError(f"code must be a string, not {type(code).__name__}")
         if self._closed or os.getpid() != self._owner:
             raise UsageError("the executor is closed, or another process made it", hint="make another")
         given = data_of(data, self.config.bytes_of("data_limit"))

@@ -83,7 +83,7 @@ def data_of(value: object, most_bytes: int) -> Data:
     if isinstance(value, os.PathLike):
         path = os.fspath(value)
         if not isinstance(path, str):
-            raise UsageError("data: a path is text")
+            raise UsageError("a path in data must be a string")
         hint = "name an existing file; docker.data_limit says how large it may be"
         return Data(payload=read_file(path, most_bytes, hint=hint), name=os.path.basename(path) or "data", is_file=True)
     try:

@@ -77,7 +77,7 @@ class OneRun:
 
     def _replied(self, reply: Reply) -> Told:
         if not reply.ok:
-            return self._told(StrategyStatus.FAILED, reply.error or "it failed without a word",
+            return self._told(StrategyStatus.FAILED, reply.error or "it failed without an error message",
                               traceback=reply.traceback)  # fmt: skip
         return self._told(StrategyStatus.OK, "", metrics=read_result(reply.payload))
 

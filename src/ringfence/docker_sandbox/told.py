@@ -56,7 +56,7 @@ def _judged(outcome: Outcome, reply: Reply | None, problem: str) -> tuple[Strate
     if outcome.status is not Status.OK or reply is None:
         return StrategyStatus.FAILED, outcome.reason or "it ended without a result", {}
     if not reply.ok:
-        return StrategyStatus.FAILED, reply.error or "it failed without a word", {}
+        return StrategyStatus.FAILED, reply.error or "it failed without an error message", {}
     try:
         return StrategyStatus.OK, "", read_result(reply.payload)
     except UsageError as error:

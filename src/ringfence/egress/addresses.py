@@ -130,7 +130,7 @@ def _numbered(rules: tuple[NetworkRule, ...], known: dict[str, int]) -> dict[str
             hosts[rule.host] = number
             number += _width(rule.host)
     if number > _MOST_NUMBERS:
-        raise ValueError("this sandbox has had so many names that no address is left for another; open a new one")
+        raise ValueError("this sandbox has used up its addresses for names; open a new one")
     return hosts
 
 

@@ -32,9 +32,9 @@ def _text(value: object) -> str:
 
 def _pem(value: object) -> str:
     if not isinstance(value, str) or len(value) > _MOST_PEM or not value.isascii():
-        raise Garbled("a certificate is none")
+        raise Garbled("a certificate field is not a certificate")
     if not value.startswith("-----BEGIN CERTIFICATE-----\n") or "PRIVATE" in value:
-        raise Garbled("a certificate is none")
+        raise Garbled("a certificate field is not a certificate")
     return value
 
 
@@ -105,7 +105,7 @@ def checked(line: bytes) -> EgressAnswer:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise Garbled("no JSON") from None
+        raise Garbled("not JSON") from None
     if not isinstance(said, dict) or len(said) != 1 or next(iter(said)) not in _ANSWERS:
         raise Garbled("not an answer of a gateway")
     ((name, value),) = said.items()

@@ -186,7 +186,7 @@ def _extensions(fields: _Fields) -> dict[int, _Fields]:
     while fields.left:
         number = fields.number(2)
         if number in found:
-            raise _Bad(f"it has extension {number} twice")
+            raise _Bad(f"extension {number} appears twice in it")
         found[number] = fields.vector(2)
     return found
 

@@ -272,7 +272,7 @@ class Connection:
             except TimeoutError:
                 if pauses:
                     return Words(data=data, kind=Spoken.LINE)
-                raise Refused(f"the client did not say within {SPEAK_S:g} s what it wants of {self.name}") from None
+                raise Refused(f"the client sent no complete request to {self.name} within {SPEAK_S:g} s") from None
             if not more:
                 kind, hello = spoken_in_all(data)
                 break
@@ -308,7 +308,7 @@ class Connection:
         if words.kind is Spoken.TLS and not (target.is_address and isinstance(words.hello, Hello)):
             _check_hello(words, target.host)
         if self.side.inspection is None:
-            raise Refused(f"{target} is inspected, but this sandbox has no inspection; start it anew with these rules")
+            raise Refused(f"{target} is inspected, but this sandbox has no inspection; open a new one with these rules")
         await self.side.inspection.carry(self, self.rule, target, words)
 
     # ---- passing bytes
@@ -340,7 +340,7 @@ class Connection:
         """Send bytes that were read here to the server, counted."""
         assert self.server is not None
         if len(data) > self.out.room():
-            raise LimitReached(self.out.reason() or "the next bytes are more than is left of what may be sent")
+            raise LimitReached(self.out.reason() or "the next bytes are more than may still be sent")
         self.out.add(len(data))
         await self.loop.sock_sendall(self.server, data)
         self.touch()

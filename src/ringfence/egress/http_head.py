@@ -165,7 +165,7 @@ def _next_event(cycle: h11.Connection) -> object:
         return cycle.next_event()
     except h11.RemoteProtocolError as error:
         # What h11 says may quote the guest, but never anything else: it has seen nothing else.
-        raise BadRequest(f"no valid HTTP/1.1: {str(error)[:200]}", error.error_status_hint) from None
+        raise BadRequest(f"not valid HTTP/1.1: {str(error)[:200]}", error.error_status_hint) from None
 
 
 def _checked(request: h11.Request, lines: list[bytes]) -> RequestHead:
@@ -193,21 +193,21 @@ def _checked(request: h11.Request, lines: list[bytes]) -> RequestHead:
 def _check_framing(request: h11.Request, lines: list[bytes], names: list[bytes]) -> None:
     """Refuse every way to mark a body's end that some server reads differently."""
     if request.http_version not in (b"1.0", b"1.1"):
-        raise BadRequest("only HTTP/1.1 is spoken here", 505)
+        raise BadRequest("only HTTP/1.1 is supported", 505)
     if len(lines) > MAX_HEADERS:
-        raise BadRequest(f"a request has at most {MAX_HEADERS} headers", 431)
+        raise BadRequest(f"a request must have at most {MAX_HEADERS} headers", 431)
     lengths, codings = names.count(b"content-length"), names.count(b"transfer-encoding")
     if lengths + codings > 1:
-        raise BadRequest("a request has one Content-Length or one Transfer-Encoding, not both or several")
+        raise BadRequest("a request must have one Content-Length or one Transfer-Encoding, not both or several")
     if codings and request.http_version == b"1.0":
-        raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
+        raise BadRequest("HTTP/1.0 must not have a Transfer-Encoding")
     if (lengths or codings) and request.method == b"CONNECT":
-        raise BadRequest("CONNECT has no body")
+        raise BadRequest("CONNECT must not have a body")
     length = lines[names.index(b"content-length")].partition(b":")[2].strip(b" \t") if lengths else b"0"
     if not length.isdigit() or len(length) > _MOST_DIGITS:
-        raise BadRequest(f"Content-Length is not a number of at most {_MOST_DIGITS} digits")
+        raise BadRequest(f"Content-Length must be a number of at most {_MOST_DIGITS} digits")
     if any(value.lower() != b"100-continue" for name, value in request.headers if name == b"expect"):
-        raise BadRequest("the only expectation that is served is 100-continue", 417)
+        raise BadRequest("the only expectation that is supported is 100-continue", 417)
 
 
 def _length(request: h11.Request) -> int:
@@ -219,10 +219,10 @@ def _where(method: str, target: str, hosts: list[HostPort]) -> tuple[HostPort, s
     if method == "CONNECT":
         host = _host(target.encode("ascii"), "the target of CONNECT")
         if host.port is None:
-            raise BadRequest("the target of CONNECT is host:port")
+            raise BadRequest("the target of CONNECT must be host:port")
         return host, ""
     if "#" in target:
-        raise BadRequest("a target has no fragment")
+        raise BadRequest("a target must not have a fragment")
     if target.startswith("/") or (target == "*" and method == "OPTIONS"):
         return hosts[0], target
     scheme, separator, rest = target.partition("://")

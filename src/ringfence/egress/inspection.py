@@ -115,7 +115,7 @@ def _handshake_problem(name: str, error: ssl.SSLError | LinkError) -> str:
     """Nearly always the cause is a program that has authorities of its own."""
     problem = error.reason if isinstance(error, ssl.SSLError) else error.args[0]
     return (
-        f"the program does not accept the gateway's certificate for {name} ({problem or 'TLS was broken off'}); "
+        f"the program does not accept the gateway's certificate for {name} ({problem or 'TLS was interrupted'}); "
         "have it read the bundle that SSL_CERT_FILE names in the sandbox"
     )
 

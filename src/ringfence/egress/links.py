@@ -132,7 +132,7 @@ class Link:
 
     async def _send(self, data: bytes) -> None:
         if self._out is not None and self._out.room() < len(data):
-            raise LinkLimitReached(self._out.reason() or "the next bytes are more than is left of what may be sent")
+            raise LinkLimitReached(self._out.reason() or "the next bytes are more than may still be sent")
         if self._out is not None:
             self._out.add(len(data))  # counted before the slow sending: others count against the same limit
         try:
@@ -238,7 +238,7 @@ class TlsLink(Link):
         except ssl.SSLZeroReturnError:
             return count or None
         except ssl.SSLError as error:
-            raise LinkError(f"TLS was broken off: {error.reason or 'no close_notify'}") from None
+            raise LinkError(f"TLS was interrupted: {error.reason or 'no close_notify'}") from None
         return count
 
     async def write(self, data: bytes) -> None:
@@ -247,7 +247,7 @@ class TlsLink(Link):
         try:
             self._tls.write(data)
         except ssl.SSLError as error:
-            raise LinkError(f"TLS was broken off: {error.reason}") from None
+            raise LinkError(f"TLS was interrupted: {error.reason}") from None
         await self._flush()
 
     async def _feed(self) -> None:

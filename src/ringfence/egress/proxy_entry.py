@@ -35,7 +35,7 @@ async def _deadline() -> AsyncIterator[None]:
     except TimeoutError as error:
         if is_of_a_call(error):
             raise
-        raise LimitReached(f"the client did not say within {_ASK_S:g} s what it wants of the proxy") from None
+        raise LimitReached(f"the client sent no complete request to the proxy within {_ASK_S:g} s") from None
 
 
 async def serve(connection: Connection) -> None:

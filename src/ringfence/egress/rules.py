@@ -163,7 +163,7 @@ class RuleSet:
         for text in dict.fromkeys(addresses):
             problem = self._unusable(text, port)
             if problem:
-                reasons.append(f"{_shown(name)} leads to {_shown(text)}, which {problem}")
+                reasons.append(f"{_shown(name)} resolves to {_shown(text)}, which {problem}")
             else:
                 usable.append(text)
         none = "; ".join(reasons[:1]) or f"{_shown(name)} has no address; check the name"
@@ -209,11 +209,11 @@ class RuleSet:
         except ValueError:
             return "is not an address; check the name"
         if "%" in text:
-            return "names an interface; check the name"
+            return "has a zone, as in %eth0; check the name"
         special = _special_of(address, self._own)
         if special is None or self._listing(address, port) is not None:
             return ""
-        return f"{special.what}; if that is meant: {_advice(str(address), port)}"
+        return f"{special.what}; if you mean that: {_advice(str(address), port)}"
 
 
 def _holds(block: _Block, address: Address) -> bool:

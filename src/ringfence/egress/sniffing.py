@@ -127,7 +127,7 @@ class Words:
 def other_server(hello: Hello | Malformed | None, name: str, *, unnamed: bool = False) -> str:
     """Return why a first TLS message is not for this name; empty: it is. ``unnamed``: it need not name a server."""
     if not isinstance(hello, Hello):
-        return f"the TLS client of {name} sends a first message that can't be read; if it is no TLS, list the address"
+        return f"the TLS client of {name} sends a first message that can't be read; if it is not TLS, list the address"
     if unnamed and (hello.ech or hello.name is None):
         return ""
     if hello.ech:

@@ -76,12 +76,12 @@ class SocksReader:
 
     def _greeting(self) -> bytes:
         if self._data[:1] and self._data[0] != FIRST_BYTE:
-            raise BadSocks(f"SOCKS of version {self._data[0]} is not spoken here; use socks5h://")
+            raise BadSocks(f"SOCKS version {self._data[0]} is not supported; use socks5h://")
         if len(self._data) < 2 or len(self._data) < 2 + self._data[1]:
             return b""
         methods, self._data = self._data[2 : 2 + self._data[1]], self._data[2 + self._data[1] :]
         if _NO_AUTHENTICATION not in methods:
-            raise BadSocks("no user and password are accepted here; use socks5h:// without them", b"\x05\xff")
+            raise BadSocks("a user and a password are not supported; use socks5h:// without them", b"\x05\xff")
         self._greeted = True
         return bytes([FIRST_BYTE, _NO_AUTHENTICATION])
 
@@ -102,9 +102,9 @@ class SocksReader:
 
 def _check_beginning(data: bytes) -> None:
     if data[:1] not in (b"", b"\x05") or data[2:3] not in (b"", b"\0"):
-        raise BadSocks("no valid request of SOCKS5", reply(SocksReply.FAILED))
+        raise BadSocks("not a valid SOCKS5 request", reply(SocksReply.FAILED))
     if data[1:2] and data[1] != _CONNECT:
-        raise BadSocks("only SOCKS5's CONNECT is served here: no UDP, no BIND", reply(SocksReply.COMMAND_NOT_SUPPORTED))
+        raise BadSocks("only SOCKS5's CONNECT is supported: no UDP, no BIND", reply(SocksReply.COMMAND_NOT_SUPPORTED))
     if data[3:4] and data[3] not in (_IPV4, _NAME, _IPV6):
         raise BadSocks("an address of an unknown kind", reply(SocksReply.ADDRESS_NOT_SUPPORTED))
 

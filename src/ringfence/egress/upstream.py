@@ -93,7 +93,7 @@ class Resolver:
         except TimeoutError:
             raise Unreachable(f"{name} could not be resolved within {RESOLVE_S:g} s") from None
         except (OSError, UnicodeError, MemoryError) as error:
-            problem = error.strerror if isinstance(error, OSError) else "it is no name for a resolver"
+            problem = error.strerror if isinstance(error, OSError) else "it is not a name that can be looked up"
             raise Unreachable(f"{name} could not be resolved: {problem}") from None
 
 

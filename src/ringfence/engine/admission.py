@@ -26,7 +26,7 @@ class AdmissionQueue:
         slot = slot or Slot()
         with self._lock:
             if self._closed:
-                raise UsageError("the pool is closed")
+                raise UsageError("the pool is closed", hint="make a new one")
             if len(self._served) < self._at_once:
                 self._serve(slot)
             elif self._longest is not None and len(self._waiting) >= self._longest:

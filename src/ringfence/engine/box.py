@@ -114,7 +114,7 @@ class Box:
         """Who it may reach, and how to change that; UsageError if its policy has no network list."""
         egress = self._box.egress()
         if egress is None:
-            raise UsageError(f"this box has no network list but network {self.policy.network_rule}",
+            raise UsageError(f"this box has no network list (its network is {self.policy.network_rule})",
                              hint="open it with a policy that lists whom it may reach")  # fmt: skip
         from ringfence.engine.box_network import BoxNetwork
 
@@ -167,8 +167,8 @@ class Box:
         ``operations``: how many calls of the read and the write family it may make; one that makes more is ended, and
         is no success."""
         if operations is not None and not self.counts_operations:
-            raise UnavailableError(f"isolation {self.policy.isolation} here counts no calls of a visit",
-                                   missing=("operations",), hint="leave operations out")  # fmt: skip
+            raise UnavailableError(f"isolation {self.policy.isolation} can't count the calls of a visit here",
+                                   missing=("operations",), hint="omit operations")  # fmt: skip
         limits = {} if operations is None else {"operations": operations}
         job = self._checked(job_of(job, **beside))
         deadline_s = deadline_of(self.policy, timeout, "box")
@@ -205,9 +205,9 @@ class Box:
 
     def _checked(self, job: Job) -> Job:
         if job.python:
-            raise UsageError("Python work without an interpreter is for pools", hint="run [sys.executable, FILE]")
+            raise UsageError("Python work without an interpreter needs a pool", hint="run [sys.executable, FILE]")
         if job.files and job.cwd:
-            raise UsageError("files of a job go into the working directory of its box, and this job has another",
+            raise UsageError("a job with another directory than its box can't have files",
                              hint="put them with Box.put, by their whole names")  # fmt: skip
         return job
 
@@ -216,7 +216,7 @@ class Box:
     def put(self, name: str | os.PathLike[str], content: bytes) -> None:
         """Write a file of the box; a relative name is one in its working directory."""
         if not isinstance(content, bytes | bytearray | memoryview):  # a number would be taken for a descriptor
-            raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
+            raise UsageError(f"{name!r}: the content of a file must be bytes, not {type(content).__name__}")
         job = replace(Job.of(("put", name)), stdin=bytes(content) or None)
         with self._enter() as occupant:
             self._put(job, occupant)
@@ -259,7 +259,7 @@ class Box:
             held = self._box.confinement()
         if held is None:
             problem = f"isolation {self.policy.isolation} here has no namespaces to restore them in"
-            raise UnavailableError(f"running processes can't be kept: {problem}", missing=("strict isolation",),
+            raise UnavailableError(f"running processes can't be checkpointed: {problem}", missing=("strict isolation",),
                                    hint="use isolation strict as root, or leave processes out")  # fmt: skip
         return held
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     Command: TypeAlias = Sequence[str | os.PathLike[str]]
     Handed: TypeAlias = str | bytes | Job | Command | Callable[[], Any] | tuple[Any, ...]
 
-_HINT = "a source is text, a command a list of texts or a Job, a call a function or a tuple of one and its arguments"
+_HINT = (
+    "a source must be a string, a command a list of strings or a Job, a call a function or a tuple of one and its "
+    "arguments"
+)
 
 
 def submit_all(pool: Pool, jobs: Iterable[Handed]) -> list[JobFuture]:

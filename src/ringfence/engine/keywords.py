@@ -31,7 +31,7 @@ _CAPTURED = "output is always captured: outcome.stdout, outcome.stderr"
 _BYTES = "output is bytes: outcome.stdout.decode()"
 _ELSEWHERE = {
     "shell": "run ['sh', '-c', TEXT]",
-    "check": "look at outcome.ok; what a program does is no exception",
+    "check": "look at outcome.ok; the failure of a program raises no exception",
     "stdin": "input takes bytes, Job(argv=…, stdin=…) a descriptor",
     **dict.fromkeys(("capture_output", "stdout", "stderr"), _CAPTURED),
     **dict.fromkeys(("text", "encoding", "errors", "universal_newlines"), _BYTES),
@@ -48,7 +48,7 @@ def job_of(
 ) -> Job:
     """A command or a job, with the keywords given beside it. ``env`` adds to the job's environment."""
     for name in unknown:
-        raise UsageError(f"{name!r} is not a keyword here", hint=_ELSEWHERE.get(name, f"there are {KNOWN}"))
+        raise UsageError(f"unknown keyword {name!r}", hint=_ELSEWHERE.get(name, f"the keywords are {KNOWN}"))
     job = Job.of(what)
     if cwd is not None:
         job = replace(_without(job, "cwd"), cwd=_path(cwd))
@@ -59,7 +59,7 @@ def job_of(
 
 def _without(job: Job, field: str) -> Job:
     if getattr(job, field) is not None:
-        raise UsageError(f"the job has a {field} of its own", hint="say it once: in the job, or beside it")
+        raise UsageError(f"{field} is set in the job and as a keyword", hint="set it once")
     return job
 
 
@@ -72,7 +72,7 @@ def _path(cwd: object) -> str:
 def _fed(input: object) -> bytes:
     if not isinstance(input, bytes | bytearray | memoryview):
         hint = "write input=TEXT.encode()" if isinstance(input, str) else "a descriptor goes into Job(stdin=…)"
-        raise UsageError(f"input: {type(input).__name__} is not bytes", hint=hint)
+        raise UsageError(f"input: {type(input).__name__} must be bytes", hint=hint)
     return bytes(input)
 
 
@@ -93,7 +93,7 @@ def policy_of(policy: SandboxPolicy | None, timeout: float | None = None) -> San
     try:
         return policy.with_changes(wall_time_s=timeout)
     except PolicyError as error:
-        raise UsageError(f"timeout: {error.problem}", hint="a timeout is a number of seconds, or a text: 2m") from None
+        raise UsageError(f"timeout: {error.problem}", hint="write a number of seconds, or text such as 2m") from None
 
 
 def deadline_of(policy: SandboxPolicy, timeout: float | None, place: str) -> float | None:

@@ -74,7 +74,7 @@ class Occupancy:
         """``internal``: not a visit but work of ours, such as a commit; it is waited for as long as it takes."""
         with self.lock:
             if self.closing:
-                raise UsageError(f"the {self._of} is closed")
+                raise UsageError(f"the {self._of} is closed", hint="make a new one")
             occupant = Occupant(self, internal=internal)
             self.occupants.add(occupant)
             return occupant

@@ -369,7 +369,7 @@ def _check_room(warm: int) -> None:
     most, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_EACH * warm + _SPARE_DESCRIPTORS
     if most != resource.RLIM_INFINITY and needed > most:
         raise UnavailableError(
-            f"warm: {warm} sandboxes need {needed} descriptors, this process may have {most}",
+            f"warm: {warm} sandboxes need {needed} descriptors, but this process may open only {most}",
             missing=("descriptors",), hint=f"ulimit -n {needed}, or resource.setrlimit before the pool is made",
         )  # fmt: skip
 
@@ -383,9 +383,9 @@ def _check(*, warm: int, at_once: int | None, queue_limit: int | None, idle_s: f
     counts = {"warm": (warm, 0, False), "at_once": (at_once, 1, True), "queue_limit": (queue_limit, 0, True)}
     for name, (value, least, may_miss) in counts.items():
         if not (may_miss and value is None) and (type(value) is not int or value < least):
-            raise UsageError(f"{name}: {value!r} must be an integer ≥ {least}")
+            raise UsageError(f"{name}: {value!r} must be an integer of at least {least}")
     if not isinstance(idle_s, int | float) or not idle_s > 0:
-        raise UsageError(f"idle_s: {idle_s!r} must be a number of seconds > 0")
+        raise UsageError(f"idle_s: {idle_s!r} must be a number of seconds greater than 0")
 
 
 def _names(preload: Iterable[str]) -> tuple[str, ...]:

@@ -251,7 +251,7 @@ def _signalled(report: Report, *_: object) -> Verdict | None:
     status = _SIGNAL_STATUS.get(name, Status.CRASHED if name in _CRASH_SIGNALS else Status.KILLED_SIGNAL)
     reason = {
         Status.KILLED_KILL: _killed_by_nobody_of_ours(report),
-        Status.KILLED_TERM: "SIGTERM, sent by somebody or by itself",
+        Status.KILLED_TERM: "SIGTERM from outside or from the job itself",
         Status.FILE_SIZE_LIMIT: "wrote past the allowed size of a file (RLIMIT_FSIZE, SIGXFSZ)",
         Status.FORBIDDEN_SYSCALL: "made a system call that is not allowed (SIGSYS)",
         Status.CRASHED: f"crashed with {name}",
@@ -261,9 +261,9 @@ def _signalled(report: Report, *_: object) -> Verdict | None:
 
 def _killed_by_nobody_of_ours(report: Report) -> str:
     if not report.oom_kills:
-        return "SIGKILL, sent by somebody or by itself: no limit was hit, and no out-of-memory kill happened"
+        return "SIGKILL from outside or from the job itself; no limit was hit, and no out-of-memory kill happened"
     meanwhile = f"the host ran out of memory meanwhile (oom_kill +{report.oom_kills})"
-    return f"SIGKILL, sent by somebody or by itself: no limit was hit; {meanwhile}"
+    return f"SIGKILL from outside or from the job itself; no limit was hit; {meanwhile}"
 
 
 def _signal_name(number: int) -> str:

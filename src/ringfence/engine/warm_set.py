@@ -47,7 +47,7 @@ class WarmSet:
         """A sandbox that stands by, or else a new one."""
         with self._lock:
             if self._closed:
-                raise UsageError("the pool is closed")
+                raise UsageError("the pool is closed", hint="make a new one")
             self._last_used = time.monotonic()
             box = self._next()
             # A small job is done sooner than a sandbox is made, and would have to share the processors with that: while

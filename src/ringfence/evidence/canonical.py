@@ -26,7 +26,7 @@ def canonical(value: object) -> bytes:
     try:
         return _encode(value).encode("utf-8") if _is_plain(value, 1) else _general(value)
     except UnicodeEncodeError:
-        raise EvidenceError("a string has a lone surrogate") from None
+        raise EvidenceError("a string has an unpaired surrogate (not valid Unicode)") from None
 
 
 def _is_plain(value: object, depth: int) -> bool:

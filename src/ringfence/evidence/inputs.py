@@ -48,7 +48,7 @@ def image_input(name: str, digest: str) -> Input:
     match = _IMAGE_DIGEST.fullmatch(digest)
     if match is None:
         raise EvidenceError(
-            f"not an image digest: {ascii(digest)[:80]}", hint="an image is bound as sha256:<64 hex>"
+            f"not an image digest: {ascii(digest)[:80]}", hint="write sha256: and 64 hexadecimal digits"
         )
     return Input(role="image", name=name, kind="image", sha256=match.group(1), bytes=0, files=0)
 

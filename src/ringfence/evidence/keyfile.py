@@ -98,6 +98,6 @@ def _require_safe_folder(folder: str) -> None:
     mode = os.stat(folder).st_mode
     if _POSIX and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise EvidenceError(
-            f"the directory {folder!r} is writable by everybody: no place for a key",
+            f"the directory {folder!r} is writable by everybody, so a key is not safe in it",
             hint="use a directory of your own",
         )

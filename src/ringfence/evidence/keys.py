@@ -50,7 +50,7 @@ class SigningKey:
 
         if not _HEX64.fullmatch(seed):
             # The value stays out of the message: a mistyped seed is still nearly a seed.
-            raise EvidenceError("a signing seed is 64 lower-case hex characters")
+            raise EvidenceError("a signing seed must be 64 lower-case hex characters")
         return cls(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
 
     @classmethod

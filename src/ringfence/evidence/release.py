@@ -80,8 +80,10 @@ def _signed(content: Mapping[str, Any]) -> dict[str, str]:
     signed: dict[str, str] = {}
     for subject in content["subject"]:
         name = subject["name"]
-        if name in signed or name in ("", ".", "..", NAME) or "/" in name or "\\" in name or "\0" in name:
-            raise EvidenceError(f"the attestation names {name!a}, which is not a file of a release, or twice")
+        if name in signed:
+            raise EvidenceError(f"the attestation names {name!a} twice")
+        if name in ("", ".", "..", NAME) or "/" in name or "\\" in name or "\0" in name:
+            raise EvidenceError(f"the attestation names {name!a}, which is not a file of a release")
         signed[name] = subject["digest"]["sha256"]
     return signed
 

@@ -100,7 +100,7 @@ def _require_scalar_text(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise EvidenceError("a string has a lone surrogate") from None
+        raise EvidenceError("a string has an unpaired surrogate (not valid Unicode)") from None
 
 
 _decode = json.JSONDecoder(

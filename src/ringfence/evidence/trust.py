@@ -92,7 +92,7 @@ def judge_signers(trust: Trust, signers: Sequence[str], moment: Moment) -> None:
         _require_valid(key, moment if key.public_key == signers[0] else unproven)
     if not _can_fill(trust.required_roles, known):
         raise EvidenceError(
-            f"not held by different valid signers: the roles {', '.join(trust.required_roles)}"
+            f"the roles {', '.join(trust.required_roles)} need different valid signers"
         )
 
 

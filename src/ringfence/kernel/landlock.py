@@ -137,7 +137,7 @@ def restrict(ruleset: Ruleset, *, allow_partial: bool = False) -> tuple[str, ...
     lacking = missing(ruleset, version)
     if version == 0 or (lacking and not allow_partial):
         raise UnavailableError(
-            f"Landlock ABI {version} can't keep: {', '.join(lacking)}",
+            f"Landlock ABI {version} can't enforce: {', '.join(lacking)}",
             missing=tuple(f"Landlock {name}" for name in lacking),
             hint="use a newer kernel with landlock in its lsm= list, or allow partial enforcement",
         )

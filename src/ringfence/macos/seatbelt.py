@@ -38,7 +38,8 @@ def text(word: str) -> str:
     '"a\\"b\\\\c"'
     """
     if not word.isprintable():
-        raise UsageError(f"{word!r} can't be written into a Seatbelt profile", hint="use a path of printable signs")
+        raise UsageError(f"{word!r} can't be written into a Seatbelt profile",
+                         hint="use a path of printable characters")  # fmt: skip
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -69,7 +69,7 @@ def _compared(folder: str, port: int) -> str:
 def _difference(told: set[str], wanted: set[str], errors: str) -> str:
     if told - wanted:
         return f"a program that was tried under a profile {' and '.join(sorted(told - wanted))} all the same"
-    return f"a program that was tried under a profile failed: {errors[-200:].strip() or 'no word'}"
+    return f"a program that was tried under a profile failed: {errors[-200:].strip() or 'no error message'}"
 
 
 def _ran(profile: str, words: tuple[str, ...]) -> tuple[set[str], str]:

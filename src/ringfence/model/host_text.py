@@ -101,9 +101,9 @@ def _refuse_forms(text: str) -> None:
         raise ValueError("the host is empty; write a name such as api.example.com")
     if "://" in text:
         alone = text.partition("://")[2].partition("/")[0]
-        raise ValueError(f"a rule has no scheme and no path; write {cut(alone) or 'the host alone'}")
+        raise ValueError(f"a rule can't have a scheme or a path; write {cut(alone) or 'the host alone'}")
     if text == "*":
-        raise ValueError("* would be every host; name them, or write network: host")
+        raise ValueError("* allows every host; name the hosts, or write network: host")
     if "*" in text.removeprefix("*."):
         raise ValueError(f"{quoted(text)}: a * stands for whole sub-domains, at the start: *.example.com")
     if "@" in text:
@@ -114,7 +114,7 @@ def _name(text: str, whole: str) -> str:
     labels = [_encoded(label, whole) for label in text.removesuffix(".").split(".")]
     name = ".".join(labels)
     if len(name) > LONGEST_NAME:
-        raise ValueError(f"a name of {len(name)} characters; the longest has {LONGEST_NAME}")
+        raise ValueError(f"a name of {len(name)} characters is too long; the maximum is {LONGEST_NAME}")
     return name
 
 
@@ -123,18 +123,18 @@ def _encoded(label: str, whole: str) -> str:
         raise ValueError(f"{quoted(whole)} has an empty label; write one dot between two words")
     plain = label.lower() if label.isascii() else _a_label(label)
     if len(plain) > LONGEST_LABEL:
-        raise ValueError(f"a label of {len(plain)} characters; the longest has {LONGEST_LABEL}")
+        raise ValueError(f"a label of {len(plain)} characters is too long; the maximum is {LONGEST_LABEL}")
     wrong = sorted(set(plain) - _IN_LABELS)
     if wrong:
-        raise ValueError(f"{quoted(whole)} is not a host name: {quoted(wrong[0])} can't stand in one")
+        raise ValueError(f"{quoted(whole)} is not a host name: {quoted(wrong[0])} can't be in one")
     if "-" in (plain[0], plain[-1]):
-        raise ValueError(f"{quoted(whole)}: no label begins or ends with a hyphen")
+        raise ValueError(f"{quoted(whole)}: a label can't begin or end with a hyphen")
     return plain
 
 
 def _a_label(label: str) -> str:
     if len(label) > _LONGEST_TEXT:
-        raise ValueError(f"a label of {len(label)} characters; the longest has {LONGEST_LABEL}")
+        raise ValueError(f"a label of {len(label)} characters is too long; the maximum is {LONGEST_LABEL}")
     for char in sorted((_OTHER_DOTS | _READ_TWO_WAYS) & set(label)):
         raise ValueError(f"{quoted(char)} is read in two ways; write the label in its xn-- form")
     from encodings.idna import ToASCII
@@ -167,7 +167,7 @@ def _ip(text: str) -> IPv4Address | IPv6Address:
     from ipaddress import IPv4Address, IPv6Address
 
     if "%" in text:
-        raise ValueError(f"{quoted(text)} names an interface; only addresses without one can be reached")
+        raise ValueError(f"{quoted(text)} has a zone, as in %eth0; only addresses without a zone can be reached")
     try:
         address = IPv6Address(text) if ":" in text else IPv4Address(text)
     except ValueError:
@@ -188,15 +188,15 @@ def _not_an_address(text: str) -> str:
     except OSError:
         return f"{quoted(text)} is neither a name nor an address: its last label is a number"
     alone = "; a port stands after a host, name:443" if text.isdigit() else ""
-    return f"{quoted(text)} is another spelling of the address {meant}; write {meant} if that is meant{alone}"
+    return f"{quoted(text)} is another spelling of the address {meant}; write {meant} if you mean that{alone}"
 
 
 def _sole(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """Refuse an address that can't be connected to, or that the sandbox needs for itself."""
     if address.is_unspecified:
-        raise ValueError(f"{address} is nobody's address; write the one that is meant")
+        raise ValueError(f"{address} is nobody's address; write the address that you mean")
     if address.is_multicast or str(address) == "255.255.255.255":
-        raise ValueError(f"no connection leads to {address}; write the address of one host")
+        raise ValueError(f"no connection can be made to {address}; write the address of one host")
     _refuse_own(int(address), int(address), address.version)
     return address
 
@@ -214,9 +214,9 @@ def _network(text: str) -> str:
 
     start, _, length = text.partition("/")
     if "%" in start:
-        raise ValueError(f"{quoted(text)} names an interface; only addresses without one can be reached")
+        raise ValueError(f"{quoted(text)} has a zone, as in %eth0; only addresses without a zone can be reached")
     if not (length.isascii() and length.isdigit() and len(length) <= 3):
-        raise ValueError(f"{quoted(text)}: the length of the prefix is a number, as in 10.1.2.0/24")
+        raise ValueError(f"{quoted(text)}: the length of the prefix must be a number, as in 10.1.2.0/24")
     if ":" not in start:
         _ip(start)
     try:
@@ -232,7 +232,7 @@ def _network(text: str) -> str:
     if network.num_addresses == 1:
         return str(_sole(network.network_address))
     if network.is_multicast:
-        raise ValueError(f"no connection leads to {network}; write a network of hosts")
+        raise ValueError(f"no connection can be made to {network}; write a network of hosts")
     _refuse_own(int(network.network_address), int(network.broadcast_address), network.version)
     return str(network)
 

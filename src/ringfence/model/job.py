@@ -69,7 +69,7 @@ class Job:
 
 def _text(part: object) -> str:
     if not isinstance(part, str | bytes | os.PathLike):
-        raise UsageError(f"{part!r} is not an argument; arguments are text or paths")
+        raise UsageError(f"{part!r} is not an argument; arguments must be strings or paths")
     # A str enum becomes a plain str too: nothing else can be sent to the leader.
     return str.__str__(os.fsdecode(part))
 
@@ -79,7 +79,8 @@ def _check_argv(argv: tuple[str, ...]) -> None:
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
     for part in argv:
         if not is_system_text(part):
-            raise UsageError(f"{part!r} has a NUL or half a character in it; no program can receive it")
+            raise UsageError(f"{part!r} contains a NUL or an unpaired surrogate (not valid Unicode)",
+                             hint="remove it: no program can receive it")  # fmt: skip
         if len(os.fsencode(part)) >= MAX_ARGUMENT_BYTES:
             raise UsageError("an argument is longer than 128 KiB", hint="pass it in a file or on stdin")
 
@@ -94,14 +95,14 @@ def _checked_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
 def _check_input(stdin: object, terminal: bool) -> None:
     descriptor = isinstance(stdin, int) and not isinstance(stdin, bool) and stdin >= 0
     if stdin is not None and not descriptor and not isinstance(stdin, bytes):
-        raise UsageError(f"stdin: {stdin!r} is not bytes or a descriptor")
+        raise UsageError(f"stdin must be bytes or a descriptor, not {stdin!r}")
     if terminal and isinstance(stdin, bytes):
-        raise UsageError("stdin: a job with a terminal is fed from a descriptor, not from bytes")
+        raise UsageError("a job with a terminal needs a descriptor as stdin, not bytes")
 
 
 def _check_files(files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         if not is_system_text(name) or {"", ".", ".."} & set(name.split("/")):
-            raise UsageError(f"{name!r} is not a relative path below the working directory")
+            raise UsageError(f"{name!r} must be a relative path below the working directory")
         if not isinstance(content, bytes):
-            raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
+            raise UsageError(f"{name!r}: the content of a file must be bytes, not {type(content).__name__}")

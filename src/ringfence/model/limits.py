@@ -37,7 +37,7 @@ def is_weaker(level: IsolationLevel, other: IsolationLevel) -> bool:
 HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 """Their jobs see the host's files as the caller does; every stronger level shows fewer. Doors ask ``traits_of``."""
 NOT_LEVELS = {
-    "vm": "there is no level that starts a machine; start ringfence with isolation strict inside a virtual machine",
+    "vm": "there is no VM level; run ringfence with isolation strict in a VM of your own",
     "docker": "the level is called container",
 }
 """What people ask for that does not exist, and what to use instead."""

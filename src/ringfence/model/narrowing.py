@@ -138,7 +138,7 @@ def _network(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
         return "would reach more than the policy"
     more = [str(rule) for rule in wanted if not _is_covered(rule, allowed)]
     if more:
-        return f"{cut(', '.join(more))}: not in the policy's list as it stands there"
+        return f"{cut(', '.join(more))}: not in the policy's list in this form"
     return "" if isinstance(allowed, str) else _loosened(wanted, allowed) or _counted_twice(wanted)
 
 

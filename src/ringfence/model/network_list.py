@@ -80,7 +80,7 @@ def _contradictions(rules: list[NetworkRule]) -> Iterator[str]:
     for rule in rules:
         others = seen.setdefault(rule.host, [])
         if any(other.demands != rule.demands and _overlap(other, rule) for other in others):
-            yield f"{rule} is here twice with different demands; make one entry of them"
+            yield f"{rule} appears twice with different demands; make one entry of them"
         others.append(rule)
 
 
@@ -149,7 +149,7 @@ def _limit(unit: Unit, value: object) -> int | float:
     if isinstance(read, float) and not math.isfinite(read):
         raise ValueError(f"{quoted(value)} is not a finite number")
     if not 0 < read <= _LARGEST_LIMIT:
-        raise ValueError(f"{quoted(value)} is not more than zero, or has no meaning any more")
+        raise ValueError(f"{quoted(value)} must be greater than 0 and at most {_LARGEST_LIMIT:,}")
     if unit is not Unit.SECONDS and read != int(read):
         raise ValueError(f"{quoted(value)} is not a whole number")
     return float(read) if unit is Unit.SECONDS else int(read)

@@ -216,7 +216,7 @@ def _read_methods(value: object) -> tuple[str, ...]:
         if not _is_token(method):
             raise ValueError(f"{quoted(method)} is not a method of HTTP; write one such as GET")
         if method == "CONNECT":
-            raise ValueError("CONNECT opens a tunnel that nothing looks into; list the host that is meant")
+            raise ValueError("CONNECT opens a tunnel that nothing looks into; list the host that you mean")
     return methods
 
 
@@ -247,7 +247,7 @@ def _read_inject(value: object) -> Injection | None:
         raise ValueError("write both, as in {header: x-api-key, from_env: MODEL_API_KEY}")
     words = [value["header"], value["from_env"], value.get("scheme", "")]
     if not all(isinstance(word, str) for word in words):
-        raise ValueError("header and from_env are names, as in {header: x-api-key, from_env: MODEL_API_KEY}")
+        raise ValueError("header and from_env must be names, as in {header: x-api-key, from_env: MODEL_API_KEY}")
     header, variable, scheme = map(str.__str__, words)
     return _sound(Injection(header=header, from_env=variable, scheme=scheme))
 
@@ -273,7 +273,7 @@ def _read_bytes(value: object) -> int | None:
     if isinstance(size, bool) or not isinstance(size, int):
         raise ValueError(f"{quoted(size)} is not a whole number of bytes")
     if not 0 < size <= LARGEST_BYTES:
-        raise ValueError(f"a size is more than zero and not more than {LARGEST_BYTES}")
+        raise ValueError(f"a size must be greater than 0 and at most {LARGEST_BYTES}")
     return int(size)
 
 
@@ -283,7 +283,7 @@ def _is_token(text: str) -> bool:
 
 def _read_sni(value: object) -> str:
     if value not in ("required", "optional"):
-        raise ValueError(f"{quoted(value)} is not required or optional")
+        raise ValueError(f"{quoted(value)} must be required or optional")
     return str(value)
 
 

@@ -106,12 +106,13 @@ def open_private(path: str) -> int:
     Windows directories have no descriptors: the directory is checked, and a stand-in is returned."""
     if os.name == "nt":
         if not _is_plain_folder(os.lstat(path)):
-            raise UsageError(f"{path} is a link, a junction or a file, no directory", hint="give the directory itself")
+            raise UsageError(f"{path} is a link, a junction or a file, not a directory",
+                             hint="give the directory itself")  # fmt: skip
         return os.open(os.devnull, os.O_RDONLY)
     try:
         descriptor = os.open(path, FOLDER_FLAGS)
     except NotADirectoryError:
-        raise UsageError(f"{path} is a link or a file, no directory", hint="give the directory itself") from None
+        raise UsageError(f"{path} is a link or a file, not a directory", hint="give the directory itself") from None
     try:
         check_private(os.fstat(descriptor), path)
     except BaseException:

@@ -145,7 +145,7 @@ class SandboxPolicy:
     def from_dict(cls, values: Mapping[str, object]) -> SandboxPolicy:
         """Make a policy from plain data; sizes and times may be text such as ``512M`` and ``90s``."""
         if not isinstance(values, Mapping):
-            raise PolicyError("", f"a policy is a mapping, not {type(values).__name__}")
+            raise PolicyError("", f"a policy must be a mapping, not {type(values).__name__}")
         problems = [unknown(key, _FIELD_NAMES) for key in values if key not in _FIELD_NAMES]
         known = {key: value for key, value in values.items() if key in _FIELD_NAMES}
         read: dict[str, object] = {}
@@ -265,7 +265,7 @@ _LONGEST_SHOWN = 10**100  # Python refuses to write out an integer of some thous
 def _number_problem(limit: Limit, value: object) -> str | None:
     whole = limit.unit in (Unit.BYTES, Unit.COUNT)
     if isinstance(value, int) and abs(value) > _LONGEST_SHOWN:
-        return "a number of that many digits has no meaning"
+        return "the number is too long"
     if isinstance(value, ValueError):
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
@@ -274,9 +274,9 @@ def _number_problem(limit: Limit, value: object) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return f"{quoted(value)} is not a finite number"
     if value <= 0:
-        return f"{quoted(value)} is not more than zero"
+        return f"{quoted(value)} must be greater than 0"
     if value > limit.largest:
-        return f"{quoted(value)} is more than the largest that has a meaning, {limit.largest:,}"
+        return f"{quoted(value)} is more than the maximum, {limit.largest:,}"
     return None
 
 
@@ -295,7 +295,7 @@ def _check_switches(policy: SandboxPolicy) -> Iterator[Problem]:
     for name in ("enforce_network", "allow_partial"):
         value = getattr(policy, name)
         if not isinstance(value, bool):
-            yield name, f"{quoted(value)} is not true or false"
+            yield name, f"{quoted(value)} must be true or false"
 
 
 def _check_members(policy: SandboxPolicy) -> Iterator[Problem]:

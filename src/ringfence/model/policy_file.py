@@ -165,7 +165,7 @@ class _Reader:
 
     def _refuse_twice(self, node: Node, key: str, name: str) -> None:
         """The first one is still checked."""
-        problem = f"{_quoted(key)} stands here a second time" if name else "stands here a second time"
+        problem = f"{_quoted(key)} appears a second time" if name else "appears a second time"
         self.wrong.append(("", PolicyError(name or key, problem, where=self.place(node))))
 
     def place(self, node: Node) -> str:
@@ -192,7 +192,7 @@ class _Reader:
         result: dict[str, object] = {}
         for key_node, value_node in node.value:
             if key_node.id != "scalar":
-                self._refuse(key_node, name, "a key is plain text")
+                self._refuse(key_node, name, "a key must be plain text")
                 continue
             key = key_node.value
             if key in result:

@@ -12,7 +12,7 @@ Problem = tuple[str, str]
 
 _NOT_BUILT = dict.fromkeys(
     ("gpu", "gpus", "device", "devices"),
-    "no level gives a job a GPU or another device; run that part outside and hand plain data in",
+    "no level gives a job a GPU or another device; run that part outside and pass plain data in",
 )
 """Keys that people look for, each with what to use instead."""
 

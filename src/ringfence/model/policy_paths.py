@@ -31,7 +31,7 @@ def _too_many(policy: SandboxPolicy) -> Iterator[Problem]:
     counts = {name: _count(getattr(policy, name)) for name in (*FIELDS, "shown_at")}
     if sum(counts.values()) > MOST_PATHS:
         most = max(counts, key=counts.__getitem__)
-        yield most, f"the policy has more than {MOST_PATHS:,} paths in all; name the directories that they lie in"
+        yield most, f"the policy has more than {MOST_PATHS:,} paths in all; name the directories that they are in"
 
 
 def _count(paths: object) -> int:
@@ -113,7 +113,7 @@ def _path_problems(name: str, path: object) -> Iterator[Problem]:
     if not isinstance(path, str):
         yield name, f"{quoted(path)} is not a path"
     elif not is_system_text(path):
-        yield name, f"{quoted(path)} has a NUL or half a character in it"
+        yield name, f"{quoted(path)} contains a NUL or an unpaired surrogate (not valid Unicode); remove it"
     elif _is_too_long(path):
         yield name, f"{quoted(path)} is too long: {_too_long(path)}; name a directory above it"
     elif not os.path.isabs(path):
@@ -121,7 +121,7 @@ def _path_problems(name: str, path: object) -> Iterator[Problem]:
     elif path != _plain_path(path):
         yield name, f"{quoted(path)} is not in its plain form, {quoted(_plain_path(path))}"
     elif name in _NEVER_THE_WHOLE and os.path.splitdrive(path)[1] in ("/", os.sep):
-        yield name, f"{path} is the whole system; name the part that is meant"
+        yield name, f"{path} is the whole system; name the part that you mean"
 
 
 def _is_too_long(path: str) -> bool:

@@ -80,7 +80,7 @@ def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collectio
     for path, place in led.items():
         for own in ours:
             if within(place, own):
-                raise UsageError(f"{path} lies in a directory of ringfence's own ({own})", hint="name another")
+                raise UsageError(f"{path} is in a directory of ringfence's own ({own})", hint="name another")
     for path in writable:
         for own in ours:
             if within(own, led[path]):
@@ -182,8 +182,8 @@ def _read(top: str) -> bytes:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     if len(found) != _KEY_BYTES or not _is_ours_alone(status):
-        raise UsageError(f"{path} is not a key of ours, or others can read it",
-                         hint="remove it; then each kept sandbox must be trusted anew")  # fmt: skip
+        raise UsageError(f"{path} is not a key of ringfence's own, or others can read it",
+                         hint="remove it; then each kept sandbox must be trusted again")  # fmt: skip
     return found
 
 

@@ -49,7 +49,7 @@ else:
             return cls.__members__[key]
 
         def __setattr__(cls, key, value):
-            raise AttributeError(f"{cls.__name__} is a closed set")
+            raise AttributeError(f"{cls.__name__} can't be extended or changed")
 
     class StrEnum(str, metaclass=_ClosedSet):
         """A text of a closed set."""
@@ -63,7 +63,7 @@ else:
             return f"<{type(self).__name__}.{self.name}: {self.value!r}>"
 
         def __setattr__(self, key, value):
-            raise AttributeError(f"{type(self).__name__} is a closed set")
+            raise AttributeError(f"{type(self).__name__} can't be extended or changed")
 
         def __reduce__(self):
             return type(self), (self.value,)

@@ -43,16 +43,16 @@ def is_figure(value: object) -> bool:
 
 def shown_figure(value: object) -> str:
     """For messages: Python refuses to write out an integer of some thousand digits."""
-    return "a number so large" if isinstance(value, int) and abs(value) >= _TOO_LARGE else repr(value)
+    return "a very large number" if isinstance(value, int) and abs(value) >= _TOO_LARGE else repr(value)
 
 
 def _problems(name: str, value: object) -> Iterable[PolicyError]:
     wanted = "a whole number" if name in _WHOLE else "a number"
     kinds = int if name in _WHOLE else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        yield PolicyError(name, f"{shown_figure(value)} is not {wanted}")
+        yield PolicyError(name, f"{shown_figure(value)} must be {wanted}")
     elif not is_figure(value):
-        yield PolicyError(name, f"{shown_figure(value)} is not {wanted} from 0 on with a meaning")
+        yield PolicyError(name, f"{shown_figure(value)} must be {wanted}, 0 or more and less than 2**63")
 
 
 @record(kw_only=False)

@@ -110,11 +110,11 @@ class ResourceMonitor:
         ``on_violation`` is called once for each violation, ``on_sample`` for every sample, mostly on the monitor's
         thread; they may call the monitor."""
         if not is_figure(interval_s) or not 0.001 <= interval_s <= 3600:
-            raise UsageError(f"an interval of {shown_figure(interval_s)} s is not from 1 ms to an hour")
+            raise UsageError(f"interval_s: {shown_figure(interval_s)} must be from 0.001 to 3600 seconds")
         if not is_figure(deep_every_s):
-            raise UsageError(f"deep_every_s: {shown_figure(deep_every_s)} is not a number of seconds from 0 on")
+            raise UsageError(f"deep_every_s: {shown_figure(deep_every_s)} must be a number of seconds, 0 or more")
         if not is_figure(history_samples) or not isinstance(history_samples, int) or history_samples < _FEWEST_SAMPLES:
-            raise UsageError(f"history_samples: {shown_figure(history_samples)} is not a whole number from 2 on")
+            raise UsageError(f"history_samples: {shown_figure(history_samples)} must be a whole number, 2 or more")
         self.interval_s = interval_s
         self._over_for_s = checked_times(over_for_s)
         self._deep_every_s = deep_every_s
@@ -166,7 +166,7 @@ class ResourceMonitor:
     def _found(self, sandbox_id: str) -> Source:
         source = self._find_source(sandbox_id) if self._find_source else offered(sandbox_id)
         if source is None:
-            raise UsageError(f"nothing tells where {sandbox_id} can be looked at", hint="give its source")
+            raise UsageError(f"no source for {sandbox_id}", hint="pass source=")
         return source
 
     def get_usage(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
@@ -183,7 +183,7 @@ class ResourceMonitor:
         if not watch.violations():
             return False
         if watch.source.terminate is None:
-            raise UsageError(f"{sandbox_id} is over its limits, but nobody here can end it",
+            raise UsageError(f"{sandbox_id} is over its limits, but its source can't end it",
                              hint="give a source that has terminate")  # fmt: skip
         watch.source.terminate()
         return True
@@ -285,7 +285,7 @@ class ResourceMonitor:
                 thread.start()
             except RuntimeError as error:
                 hint = "raise the limit of processes of this user"
-                raise SupervisionError(f"nothing looks at the sandboxes: {error}", hint=hint) from error
+                raise SupervisionError(f"monitoring can't start: {error}", hint=hint) from error
             self._thread = thread
 
     def _look_at_all(self) -> float | None:

@@ -59,7 +59,7 @@ def title(run: RecordedRun, width: int = 100) -> str:
 
 def _ending(run: RecordedRun) -> str:
     if "status" not in run.end:
-        return "the recording was broken off"
+        return "the recording was interrupted"
     return harmless(f"{run.end['status']} (rc {run.end.get('rc')})", 60)
 
 

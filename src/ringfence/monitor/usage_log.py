@@ -113,5 +113,5 @@ def _object(path: str, number: int, line: bytes) -> dict[str, object]:
 def _sample(path: str, number: int, line: Mapping[str, object]) -> Sample:
     values = [line.get(name) for name in Sample._fields]
     if set(line) != set(Sample._fields) or not all(map(is_figure, values)):
-        raise UsageError(f"{path}:{number}: not a sample: {', '.join(Sample._fields)}, each a number from 0 on")
+        raise UsageError(f"{path}:{number}: not a sample: {', '.join(Sample._fields)}, each a number, 0 or more")
     return Sample(**line)  # type: ignore[arg-type]

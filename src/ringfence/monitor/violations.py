@@ -60,7 +60,7 @@ def checked_times(over_for_s: Mapping[str, float]) -> dict[str, float]:
         if name not in known:
             raise UsageError(f"there is no limit {name!r}", hint=f"one of {', '.join(known)}")
         if not is_figure(seconds):
-            raise UsageError(f"{name}: {shown_figure(seconds)} is not a number of seconds from 0 on")
+            raise UsageError(f"{name}: {shown_figure(seconds)} must be a number of seconds, 0 or more")
     return {**OVER_FOR_S, **over_for_s}
 
 

@@ -45,11 +45,11 @@ def source_job(
 ) -> bytes:  # fmt: skip
     """Run a source as ``python NAME ARGUMENTS`` would; ``value``: send the value of its last expression."""
     if not isinstance(source, str | bytes):
-        raise UsageError(f"a source is text or bytes, not {type(source).__name__}")
+        raise UsageError(f"a source must be a string or bytes, not {type(source).__name__}")
     one_text = isinstance(arguments, str)
     arguments = [name, *arguments]
     if one_text or not all(isinstance(part, str) for part in arguments):
-        raise UsageError("the name and the arguments of a source are texts", hint="write arguments=['one', 'two']")
+        raise UsageError("name and arguments of a source must be strings", hint="write arguments=['one', 'two']")
     return _packed("source", surroundings, source=source, name=name, arguments=arguments, value=bool(value))
 
 

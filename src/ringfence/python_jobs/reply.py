@@ -118,7 +118,7 @@ def read_reply(data: bytes | None, *, max_bytes: int = MAX_BYTES) -> Reply:
         return _without(ReplyKind.NOTHING, "it ended without returning a value")
     expected = _MAGIC + bytes([_VERSION])
     if data[: len(expected)] != expected[: len(data)]:
-        return _without(ReplyKind.GARBLED, "what it wrote into its channel is no message of this version")
+        return _without(ReplyKind.GARBLED, "what it wrote into its channel is not a message of this version")
     if len(data) < HEAD_BYTES:
         return _without(ReplyKind.HALF, "its message ends in the middle")
     _, _, kind, length = _HEAD.unpack_from(data)
@@ -152,7 +152,7 @@ def _read(kind: bytes, content: object) -> Reply:
         return Reply(kind=ReplyKind.RAISED, raised=_raised(*content), problem="it raised an exception")
     if kind in _TOLD and type(content) is str:
         return _without(_TOLD[kind], f"its value can't be sent: {shown(content, one_line=True)}")
-    return _without(ReplyKind.GARBLED, "its message is of no known kind")
+    return _without(ReplyKind.GARBLED, "its message is of an unknown kind")
 
 
 _TOLD = {_TOO_LARGE: ReplyKind.TOO_LARGE, _UNSENDABLE: ReplyKind.UNSENDABLE}

@@ -109,7 +109,7 @@ _NO_OWNERS = (
     "(docker run -v …:/workspace), or be an ordinary user (docker run --user 10001:10001)"
 )
 _ON_OVERLAY = (
-    "{path} lies on an overlay, as the root of a container does, and what a job changes can't be kept there: mount a "
+    "{path} is on an overlay, as the root of a container does, and what a job changes can't be kept there: mount a "
     "volume or a tmpfs there (docker run --tmpfs {path}), or set {variable} to a directory on one"
 )
 

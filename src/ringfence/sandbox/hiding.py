@@ -66,7 +66,7 @@ def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
     would say the opposite."""
     for field, path in ((field, path) for field, named in paths.items() for path in named):
         if hidden.cover(real(path)):
-            problem = f"{path} ({field}) lies in them, and the job is to see it; name what is meant"
+            problem = f"{path} ({field}) is in them, but the job must see it; hide only what you mean"
             raise PolicyError("hidden_paths", problem)
 
 
@@ -75,7 +75,7 @@ def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable:
     for path in workspaces:
         above = next((each for each in readable if within(path, real(each))), "")
         if above and any(within(path, own) for own in ours):
-            problem = f"the private directory {path} of this sandbox lies in the readable {above}, where it is hidden"
+            problem = f"the private directory {path} of this sandbox is in the readable {above}, where it is hidden"
             raise UsageError(problem, hint="name allowed_paths, or a sandbox_root elsewhere")
 
 
@@ -84,7 +84,7 @@ def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
     inside = [path for path in hidden if any(within(path, base) for base in transaction.bases)]
     late = [path for path in inside if not any(within(path, name) for name in transaction.hidden)]
     if transaction.kind == "snapshot" and late:
-        raise UsageError(f"{', '.join(late)} was not hidden when the working copy was made, and is in it",
+        raise UsageError(f"{', '.join(late)} was hidden only after the working copy was made, so the copy contains it",
                          hint="make a new sandbox")  # fmt: skip
 
 
@@ -95,5 +95,5 @@ def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:
 
 
 def _lack(path: str) -> Lack:
-    fix = "hide what lies below a readable directory or the workspace, and give writable directories without secrets"
-    return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it lies", fix=fix)
+    fix = "hide what is below a readable directory or the workspace, and give writable directories without secrets"
+    return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it is", fix=fix)

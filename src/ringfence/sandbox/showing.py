@@ -137,7 +137,7 @@ def _refuse_readable_within(policy: SandboxPolicy, workspaces: tuple[str, ...], 
     for path in policy.readable_paths if direct else ():
         top = next((each for each in direct if within(look.real(path), each) and look.real(path) != each), "")
         if top:
-            raise PolicyError("readable_paths", f"{path} can't be read-only: it lies in {top}, which the job writes "
+            raise PolicyError("readable_paths", f"{path} can't be read-only: it is in {top}, which the job writes "
                               "directly in its working directory; keep it elsewhere")  # fmt: skip
 
 
@@ -278,13 +278,13 @@ def refuse_places(policy: SandboxPolicy) -> None:
     """PolicyError if two would be at one place, one inside another, or one where something else is."""
     found = list(places(policy).values())
     if len(found) < len(policy.shown_at):
-        raise PolicyError("shown_at", "names one thing twice, by a link; give each a place of its own, once")
+        raise PolicyError("shown_at", "names one thing twice, through a link; give each a place of its own, once")
     for place in found:
         taken = next((top for top in _TAKEN if within(place, top) or within(top, place)), "")
         if taken:
-            raise PolicyError("shown_at", f"{place} can't be a place: the sandbox has its own {taken}")
+            raise PolicyError("shown_at", f"{place} can't be used as a mount point: the sandbox has its own {taken}")
         if sum(within(place, other) for other in found) > 1:
-            raise PolicyError("shown_at", f"{place} lies in another place; give each one of its own")
+            raise PolicyError("shown_at", f"{place} is inside another place; give each one of its own")
     refuse_covering(policy, (*policy.readable_paths, *policy.writable_paths))
 
 
@@ -294,4 +294,4 @@ def refuse_covering(policy: SandboxPolicy, paths: Iterable[str]) -> None:
     for path in paths if policy.shown_at else ():
         taken = next((place for place in policy.shown_at.values() if within(place, path) or within(path, place)), "")
         if taken:
-            raise PolicyError("shown_at", f"{taken} can't be a place: {path} is shown at its own path")
+            raise PolicyError("shown_at", f"{taken} can't be used as a mount point: {path} is shown at its own path")

@@ -22,20 +22,21 @@ _SHARED = ("/var", "/boot", "/run", "/home")
 def refuse(path: str, policy: SandboxPolicy) -> None:
     """UsageError if this real path can't be a workspace under STRICT, or shows more than the caller may want."""
     if path not in ("/", rootfs.HOME) and within(rootfs.HOME, path):
-        raise UsageError(f"{path} can't be a workspace: the sandbox has its own {rootfs.HOME} in it", hint=_CHANGE)
+        problem = f"{path} can't be the working directory: the sandbox has its own {rootfs.HOME} in it"
+        raise UsageError(problem, hint=_CHANGE)
     refuse_everywhere(path, policy)
 
 
 def refuse_everywhere(path: str, policy: SandboxPolicy) -> None:
     """The same at any level that shows nothing but the workspace: also in a container, which has no such home."""
     if path == "/" or path in rootfs.SYSTEM_FOLDERS:
-        raise UsageError(f"{path} can't be a workspace", hint=_CHANGE)
+        raise UsageError(f"{path} can't be the working directory", hint=_CHANGE)
     if any(within(path, top) for top in _KERNELS) and not within(path, "/dev/shm"):
-        raise UsageError(f"{path} can't be a workspace: what is there is the kernel's", hint=_CHANGE)
+        raise UsageError(f"{path} can't be the working directory: what is there belongs to the kernel", hint=_CHANGE)
     kind = _holds(path)
     if kind and path not in map(real, (*policy.readable_paths, *policy.writable_paths)):
         problem = f"{path} is {kind}, and a job that works there can read all of it"
-        hint = "change to a directory that holds what the job needs, or say that this one is meant: " \
+        hint = "change to a directory that holds what the job needs, or say that you mean this one: " \
                f"ringfence run --here-anyway, in Python readable_paths=({path!r},)"  # fmt: skip
         raise UsageError(problem, hint=hint)
 
@@ -49,8 +50,8 @@ def led_to(path: str, policy: SandboxPolicy) -> str:
     top = next((top for top in written(policy) if way.passes(top)), "")
     named = map(real, (*policy.readable_paths, *policy.writable_paths))
     if top and not any(within(way.end, each) for each in named):
-        problem = f"{path} leads to {way.end} by a link in {top}, which jobs write"
-        raise UsageError(problem, hint="give the directory that it leads to, if that is meant")
+        problem = f"{path} points to {way.end} through a link in {top}, which jobs write"
+        raise UsageError(problem, hint="give the directory that it points to, if you mean that")
     return way.end
 
 

@@ -188,7 +188,7 @@ def lower(name: str) -> str:
 def refuse_other_kinds(tree: int, path: str, kinds: tuple[int, ...]) -> None:
     """The kind of what was cloned, not of what its path leads to by now. Never a socket or a FIFO of the host."""
     if stat.S_IFMT(os.fstat(tree).st_mode) not in kinds:
-        raise OSError(errno.EINVAL, "it became another kind of file meanwhile, or is none that is shown", path)
+        raise OSError(errno.EINVAL, "it was replaced by another kind of file, or its kind can't be shown", path)
 
 
 Mode = Callable[[os.stat_result], int]

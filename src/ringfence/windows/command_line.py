@@ -21,7 +21,7 @@ def command_line(argv: Iterable[str]) -> str:
     """Return the arguments as one text, from which the C runtime makes the same arguments."""
     words = list(argv)
     if '"' in words[0]:
-        raise UsageError(f"{words[0]!r}: the name of a program can't have a quotation mark in it")
+        raise UsageError(f"{words[0]!r}: a program name can't contain a quotation mark")
     line = " ".join([f'"{words[0]}"', *map(_quoted, words[1:])])  # in the first word backslashes are plain
     if len(line) >= MOST_CHARACTERS:
         raise UsageError("the command line is longer than Windows takes (32,766 characters)",

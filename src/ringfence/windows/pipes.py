@@ -140,7 +140,7 @@ class Writer(_End):
             self._buffer.raw = piece.ljust(PIECE_BYTES, b"\0")
             self._begin("WriteFile", len(piece))
         if self._ended:
-            raise BrokenPipeError(32, "nobody reads")
+            raise BrokenPipeError(32, "nobody reads the pipe")
         return min(len(data), PIECE_BYTES)
 
     def is_idle(self) -> bool:

@@ -45,8 +45,9 @@ class HiddenWatch:
     def refuse(self) -> None:
         """End the container and raise UsageError if a hidden path is exposed in it."""
         if path := self.exposed():
-            problem = f"{path} is hidden, and has come or was exchanged since this container was made, so it was ended"
-            raise UsageError(problem, hint="open another box: it hides it; what lies in a transaction is not lost")
+            problem = f"the hidden path {path} was created or replaced after the container started"
+            raise UsageError(f"{problem}, so the container was ended",
+                             hint="open a new box, which hides it; changes in a transaction are kept")  # fmt: skip
 
     def close(self) -> None:
         held, self._held = self._held, {}
@@ -63,7 +64,7 @@ def _opened(path: str) -> int:
         if error.errno not in _NO_ROOM:
             return _MISSING
         raise SetupError("watch hidden paths", str(error.strerror), errno=error.errno,
-                         hint="hide a directory in place of its many files, or raise ulimit -n") from error  # fmt: skip
+                         hint="hide a directory instead of its many files, or raise ulimit -n") from error  # fmt: skip
 
 
 def _is_another(path: str, held: int) -> bool:

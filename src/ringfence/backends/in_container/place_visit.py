@@ -119,8 +119,8 @@ class PlaceVisit:
         if told is not None and told.kind in _STEPS:
             raise SetupError(_STEPS[told.kind], f"{self._program}: {os.strerror(told.value)}", errno=told.value)
         if told is not None and told.kind == visits.NO_ROOM:
-            raise SetupError(visits.STEP, f"{visits.MOST_VISITS} visits to this container still have processes",
-                             hint="end what they left running, or open another box")  # fmt: skip
+            raise SetupError(visits.STEP, f"{visits.MOST_VISITS} visits to this container still have running processes",
+                             hint="end the processes that they left running, or open another box")  # fmt: skip
         self._place.look()
         if told is None or told.kind not in (visits.ENDED, visits.KILLED):
             return self._lost(wall_ns)

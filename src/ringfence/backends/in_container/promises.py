@@ -24,7 +24,7 @@ ENGINE = "engine"
 _SHARED = "their Unix sockets answer no job, their FIFOs do"
 CONTAINER: Mechanisms = {
     **PLAIN,
-    "wall_time": ("deadline", "at the deadline the engine kills the container, and we all seen in its control group",
+    "wall_time": ("deadline", "at the deadline the engine kills the container, and ringfence all in its control group",
                   Mechanism.DEADLINE),
     "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the container by its control group's account",
                  Mechanism.RLIMIT, Mechanism.WATCHDOG),
@@ -32,14 +32,14 @@ CONTAINER: Mechanisms = {
     "pids": ("cgroup", "tasks of the container, and one for its first process", Mechanism.CGROUP),
     "nofile": ("RLIMIT_NOFILE", "per process", Mechanism.RLIMIT),
     "file_size": ("RLIMIT_FSIZE", "each file", Mechanism.RLIMIT),
-    "disk": ("tmpfs", "what can be written lies in memory and is as large as that", Mechanism.MOUNT_NAMESPACE),
+    "disk": ("tmpfs", "all that can be written is in memory, and no larger than that", Mechanism.MOUNT_NAMESPACE),
     "cpu_share": ("cgroup", "a share of the processors' time", Mechanism.CGROUP),
     "network": ("network namespace", "empty but for its own loopback", Mechanism.NETWORK_NAMESPACE),
     "readable_paths": ("mount namespace", f"shown read-only; beside them only the workspace is there; {_SHARED}",
                        Mechanism.MOUNT_NAMESPACE),
-    "writable_paths": ("mount namespace", f"shown writable; the workspace too, where it lies in one of them; {_SHARED}",
+    "writable_paths": ("mount namespace", f"shown writable; the workspace too, where it is in one of them; {_SHARED}",
                        Mechanism.MOUNT_NAMESPACE),
-    "hidden_paths": ("mount namespace", "empty, or absent; whoever runs while one comes or is exchanged can see it",
+    "hidden_paths": ("mount namespace", "empty, or absent; a job that runs while one is created or replaced can see it",
                      Mechanism.MOUNT_NAMESPACE),
     "syscalls": ("seccomp", "a filter that the job can't remove; refused calls are not recorded",
                  Mechanism.SECCOMP),
@@ -67,7 +67,7 @@ def lacks_of_level(policy: SandboxPolicy, asked: Mapping[str, object]) -> list[L
         found.append(Lack(capability="io", missing="a limit of bytes per second", fix=FIX, by_level=True))
     if policy.network_rule == HOST_NETWORK:
         found.append(Lack(capability="network", missing="a container with the host's network, which would be none",
-                          fix="leave network away, or use isolation process or strict", by_level=True))  # fmt: skip
+                          fix="omit network, or use isolation process or strict", by_level=True))  # fmt: skip
     if policy.disk_bytes is not None and policy.writable_paths:
         found.append(Lack(capability="disk", missing="a limit for what is written on the host itself", fix=FIX,
                           by_level=True))  # fmt: skip
@@ -75,9 +75,10 @@ def lacks_of_level(policy: SandboxPolicy, asked: Mapping[str, object]) -> list[L
     if job_spec.is_gvisor(runtime()):
         found.append(Lack(capability="pids", missing="a runtime that counts the job's tasks alone: those of gVisor's "
                           f"kernel are among them, so {job_spec.GVISOR_TASKS} more are let in",
-                          fix=f"leave {RUNTIME_VARIABLE} away"))  # fmt: skip
+                          fix=f"unset {RUNTIME_VARIABLE}"))  # fmt: skip
     if policy.mem_bytes < job_spec.LEAST_MEMORY:
-        found.append(Lack(capability="memory", missing="an engine that takes less than 6 MiB", fix="ask for more"))
+        found.append(Lack(capability="memory", missing="an engine that takes less than 6 MiB",
+                          fix="ask for 6 MiB or more"))  # fmt: skip
     return found
 
 

@@ -60,9 +60,9 @@ class Standby:
 
     def start(self, job: Job, streams: tuple[int, ...]) -> PlaceVisit:
         if job.cwd:
-            raise UsageError("a standby sandbox has its own directory", hint="give files, or use run()")
+            raise UsageError("a standby sandbox always uses its own directory", hint="pass files=, or use run()")
         if job.channel and not job.python:
-            raise UsageError("a command of a pool has no channel", hint="write pool.call(function, argument, …)")
+            raise UsageError("a pool's command has no channel", hint="write pool.call(function, argument, …)")
         if self.place.ended():
             raise SetupError(UNDELIVERED[0], "the container has ended before the job came")
         if job.python:
@@ -97,9 +97,8 @@ class Standby:
             raise UnavailableError(f"Python work needs Python 3.11 or newer in the image; {image} has {text}",
                                    missing=("python",), hint="use another image, or run() with a command")  # fmt: skip
         if is_call and found != ours:
-            raise UnavailableError(f"functions are called by the same Python as here, {ours[0]}.{ours[1]}; {image} "
-                                   f"has {text}", missing=("python",), hint="use another image, or run_source()"
-                                   )  # fmt: skip
+            raise UnavailableError(f"functions need the caller's Python, {ours[0]}.{ours[1]}; {image} has {text}",
+                                   missing=("python",), hint="use another image, or run_source()")  # fmt: skip
 
     def _asked_version(self) -> tuple[int, ...]:
         """Asked by a visit before any job: nothing foreign has run in this container. Nothing: there is no Python."""

@@ -40,7 +40,7 @@ class WorkingCopies:
         hiding.refuse_unhidden(transaction, host.every_name(policy.hidden_paths))
         for path in policy.writable_paths:
             if any(within(path, base) for base in transaction.bases):
-                raise UsageError(f"{path} lies in a directory that is worked on in a copy, and would be written itself",
+                raise UsageError(f"{path} is in a directory that is worked on as a copy, but would be written directly",
                                  hint="leave it out of writable_paths")  # fmt: skip
         self.transaction = transaction
         self._most = disk_in_container(policy.disk_bytes, policy.mem_bytes)

@@ -84,7 +84,8 @@ class SeatbeltWalls:
         return
 
     def refuse_standby(self) -> None:
-        raise UnavailableError("there are no standby sandboxes behind walls", missing=("standby",),
+        raise UnavailableError("there are no standby sandboxes under a policy that names paths or closes the "
+                               "network", missing=("standby",),
                                hint="name no paths and leave the network open")  # fmt: skip
 
     def copies(self) -> list[str]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _ENOENT = 2
 _TRANSFER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "transfer.py")
-_NO_STANDBY = "there are no standing-by interpreters on Windows"
+_NO_STANDBY = "there are no standby interpreters on Windows"
 _ELSEWHERE = "run on Linux, under isolation strict"
 NOT_HERE = {
     "file_size": "a limit for the size of files: Windows has none",
@@ -210,7 +210,7 @@ class WindowsBox(PlainBox):
         program = command_line.program(job.argv[0], folder, search, os.path.isfile)
         if not program:
             raise SetupError("exec", f"No such file or directory: {job.argv[0]}", errno=_ENOENT,
-                             hint="is it installed, and in the PATH?")  # fmt: skip
+                             hint="check that it is installed, and on the PATH")  # fmt: skip
         command = (program, command_line.command_line(job.argv), command_line.environment_block(environment), folder)
         limits = job_limits(self._held(), os.cpu_count() or 1)
         visit = JobVisit(command, streams, limits, self._watched(), low=self._low)

@@ -73,7 +73,7 @@ def _write_file(folder: str, name: str, content: bytes) -> None:
             if not os.path.lexists(place):
                 os.mkdir(place)
             if not is_real_folder(place):
-                raise NotADirectoryError(20, "no directory", place)
+                raise NotADirectoryError(20, "not a directory", place)
         target = os.path.join(place, leaf)
         if os.path.lexists(target):
             os.unlink(target)

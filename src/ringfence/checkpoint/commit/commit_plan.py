@@ -160,7 +160,7 @@ def left_to_them(paths: list[str]) -> None:
     """The same for a commit that was broken off, and then finished without these paths."""
     paths = list(dict.fromkeys(paths))
     if paths:
-        raise ConflictError(f"left as somebody else made it: {named(paths)}", paths=tuple(paths))
+        raise ConflictError(f"kept the directory's version: {named(paths)}", paths=tuple(paths))
 
 
 def named(paths: list[str]) -> str:

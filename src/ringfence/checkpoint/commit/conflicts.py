@@ -30,7 +30,7 @@ Mark = tuple[int, ...] | None
 _MOST_ROUNDS = 100
 _TOO_LARGE = f"more than {MAX_BYTES >> 20} MiB"
 _NO_ORIGINAL = "what it was before is not known"
-_ONE_SIDE = "one of the two is no file, or a hard link"
+_ONE_SIDE = "one of the two is not a file, or is a hard link"
 
 
 class OnConflict(StrEnum):
@@ -50,10 +50,10 @@ def on_conflict_of(word: str, *, free: bool) -> OnConflict:
     try:
         found = OnConflict(str(word))
     except ValueError:
-        raise UsageError(f"on_conflict={word!r}", hint=f"write one of {', '.join(OnConflict)}") from None
+        raise UsageError(f"on_conflict must be one of {', '.join(OnConflict)}, not {word!r}") from None
     if found is not OnConflict.REFUSE and not free:
         raise UsageError(f"on_conflict={str(found)!r} changes what is committed, while something works on it or it is "
-                         "sealed", hint="close the box, and commit without sealed")  # fmt: skip
+                         "sealed", hint="close the box first, and commit without sealed=")  # fmt: skip
     return found
 
 
@@ -100,7 +100,7 @@ class Settling:
                 return settled, chosen, plan
             judged |= {path: _mark(path, plan) for path in found}
             settled = self._next(settled, chosen, plan, found)
-        problem = f"conflicts without end: {commit_plan.named(found)}"
+        problem = f"new conflicts appear again and again: {commit_plan.named(found)}"
         raise CheckpointError(problem, hint="commit these paths one by one")
 
     def _next(self, settled: Settled, chosen: Manifest, plan: CommitPlan, found: list[str]) -> Settled:

@@ -15,7 +15,7 @@ from ringfence.model.paths import within
 from ringfence.model.ways.walk import real, walk
 
 NO_GIT = "git is needed to merge, and is not installed"
-NO_TEXT = "this is no text"
+NO_TEXT = "this is not a text file"
 SAME_LINES = "both changed the same lines"
 _NAMES = ("mine", "original", "theirs")
 _DEADLINE_S = 30

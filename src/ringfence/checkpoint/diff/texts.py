@@ -23,7 +23,7 @@ _NOTHING = "/dev/null"
 _EXACT = ("utf-8", "surrogateescape")
 """How bytes that are not text are compared. If they were spelled out first, they would equal their own spelling."""
 _TOO_LARGE = "{} bytes, too large to show"
-_SPECIAL = "no file, directory or link, so a commit leaves it"
+_SPECIAL = "not a file, directory or link, so a commit leaves it"
 
 
 class Texts:
@@ -94,7 +94,7 @@ class Texts:
         try:
             descriptor = open_content()
         except PermissionError:
-            return "not ours to read"
+            return "not readable by this user"
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(MAX_DIFF_BYTES + 1)
         if len(raw) > MAX_DIFF_BYTES:  # it was made longer after its size was read

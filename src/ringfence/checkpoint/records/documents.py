@@ -114,5 +114,5 @@ class reading:
 
     def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, _DAMAGED):
-            hint = "put the file back as it was, or discard the whole"
+            hint = "restore the file, or discard all that it belongs to"
             raise CheckpointError(f"{self._path} is damaged ({type(error).__name__}: {error})", hint=hint) from error

@@ -42,7 +42,7 @@ class Seal:
         seal, rest = text[len(_START) : len(_START) + _HEX], text[len(_START) + _HEX :]
         plain = "{" + rest.removeprefix('"').removeprefix(",")
         if not text.startswith(_START) or not hmac.compare_digest(self._mac(name, plain).encode(), seal.encode()):
-            raise ForeignError(f"{self.place}/{name} has no valid seal of ours",
+            raise ForeignError(f"{self.place}/{name} has no valid seal of ringfence's own",
                                hint="if you know that it is yours: ringfence sandboxes --trust ID, or "
                                "attach(id, trust=True)")  # fmt: skip
         return plain

@@ -83,7 +83,7 @@ def noted(store: Store) -> Journal | None:
     with reading(f"{store.path}/{JOURNAL}.json"):
         temporary, op = document["temporary"], document["op"]
         if not is_new_name(temporary):
-            raise ValueError(f"{temporary!r} is not a name of ours")
+            raise ValueError(f"{temporary!r} is not one of ringfence's own names")
         return _READERS[op](temporary, document)
 
 

@@ -114,7 +114,7 @@ class JsonReader {
       if (char === '"') break;
       text += this.escape();
     }
-    if (!text.isWellFormed()) throw new EvidenceError("a string has a lone surrogate");
+    if (!text.isWellFormed()) throw new EvidenceError("a string has an unpaired surrogate (not valid Unicode)");
     if (this.at > this.nextProgress) this.tellProgress();
     return text;
   }

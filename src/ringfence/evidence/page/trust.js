@@ -35,7 +35,7 @@ function judgeSigners(trust, signers, moment) {
   const unproven = { ...moment, anchored: false };
   known.forEach((key) => requireValid(key, key.publicKey === signers[0] ? moment : unproven));
   if (!canFill(trust.roles, known)) {
-    throw new EvidenceError(`not held by different valid signers: the roles ${trust.roles.join(", ")}`);
+    throw new EvidenceError(`the roles ${trust.roles.join(", ")} need different valid signers`);
   }
 }
 

@@ -53,7 +53,7 @@ def cannot_migrate(parent: str, common: str, mountpoint: str) -> Lack:
 
 
 def shared(parent: str, foreign: list[int]) -> Lack:
-    problem = f"{parent} holds {len(foreign)} processes (such as {foreign[0]}) that are not ours to move"
+    problem = f"{parent} holds {len(foreign)} processes (such as {foreign[0]}) that ringfence must not move"
     if _systemd():
         return problem, delegate(2, parent)
     leaf = f"{parent}/{SUPERVISOR}"

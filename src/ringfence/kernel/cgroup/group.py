@@ -224,7 +224,7 @@ def _lacks(host: CgroupHost, limits: CgroupLimits) -> dict[str, tuple[str, str]]
 def no_disk(paths: tuple[str, ...]) -> tuple[str, str] | None:
     """(the path that lies on no disk that can be throttled, what helps), or None if there is no such path."""
     fix = "use a directory on a file system that has a disk of its own; for the private one set TMPDIR"
-    return next(((f"{path} lies on no disk that can be throttled", fix) for path in paths if not disk_of(path)), None)
+    return next(((f"{path} is not on a disk that can be throttled", fix) for path in paths if not disk_of(path)), None)
 
 
 def throttle(group: Cgroup, limits: CgroupLimits) -> Enforcement:
@@ -306,7 +306,7 @@ def _move_into_leaf(parent: str) -> None:
             return
         foreign = cgroup_host.foreigners(parent)
         if foreign:
-            raise SetupError("create cgroup", f"{parent} got processes that are not ours to move: {foreign}")
+            raise SetupError("create cgroup", f"{parent} got processes that ringfence must not move: {foreign}")
         for pid in waiting:
             try:
                 cgroup_tree.write(f"{leaf}/cgroup.procs", pid)

@@ -38,7 +38,7 @@ def find() -> str:
 
 
 def unavailable(problem: str) -> UnavailableError:
-    return UnavailableError(f"running processes can't be kept: {problem}", missing=("criu",), hint=HINT)
+    return UnavailableError(f"running processes can't be checkpointed: {problem}", missing=("criu",), hint=HINT)
 
 
 def _problem(path: str) -> str:

@@ -358,7 +358,7 @@ def _in_a_child(work: Callable[[], object]) -> None:
         finally:
             os._exit(code)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        raise OSError("a process of ours in the sandbox failed")
+        raise OSError("one of ringfence's own processes in the sandbox failed")
 
 
 def _read(path: str) -> str:

@@ -73,7 +73,7 @@ def _emit(instruction: Instruction, reverse: list[bytes], places: dict[str, int]
     code, value, then, _ = instruction
     if code == _LABEL:
         if then in places:
-            raise ValueError(f"label {then!r} stands twice")
+            raise ValueError(f"label {then!r} appears twice")
         places[then] = len(reverse)
     elif code == JUMP:
         reverse.append(_encode(code, 0, 0, len(reverse) - _place(then, reverse, places)))

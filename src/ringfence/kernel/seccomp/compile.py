@@ -199,6 +199,6 @@ def _explained(error: OSError) -> SetupError | UnavailableError:
             hint="use a kernel with CONFIG_SECCOMP_FILTER; inside a container, allow the seccomp call",
         )
     if error.errno == errno.EBUSY:
-        hint = "an outer sandbox already listens to this process; start it without a supervisor's listener"
+        hint = "an outer sandbox already has a seccomp listener on this process; start it without that listener"
         return SetupError("seccomp", str(error), hint=hint)
     return SetupError("seccomp", str(error))

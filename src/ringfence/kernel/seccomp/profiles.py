@@ -173,8 +173,8 @@ ATTEMPTS = (
 # Honest programs try these at start and have another way: they see what an older kernel or an ordinary
 # account would answer, and nobody is told.
 PROBES = (
-    _closed("clone3", _deny(_ENOSYS), "its flags lie behind a pointer; the C library falls back to clone"),
-    _closed("openat2", _deny(_ENOSYS), "its mode, with the setuid bit, lies behind a pointer; openat is the way back"),
+    _closed("clone3", _deny(_ENOSYS), "its flags are behind a pointer; the C library falls back to clone"),
+    _closed("openat2", _deny(_ENOSYS), "its mode, with the setuid bit, is behind a pointer; openat is the way back"),
     _closed(
         "socket",
         _deny(errno.EPROTONOSUPPORT),
@@ -185,7 +185,7 @@ PROBES = (
     _closed(
         "seccomp",
         _deny(errno.EBUSY),
-        "a listener of the guest's own could let pass, once ours is gone, what ours refused",
+        "a listener of the guest's own could allow, once ringfence's is gone, what that one refused",
         any_bit(1, _SECCOMP_NEW_LISTENER),
     ),
     _closed("personality", _deny(_EPERM), "old ABIs weaken memory protection", none_of(0, *_PERSONALITIES)),

@@ -151,7 +151,7 @@ def _check(veils: list[Veil]) -> None:
         if not path.startswith(b"/") or b"\0" in path or b".." in path.split(b"/"):
             raise UsageError(f"a hidden place must be an absolute path without '..': {path!r}")
         if path in seen:
-            raise UsageError(f"hidden twice: {path!r}")
+            raise UsageError(f"the hidden place {path!r} appears twice")
         seen.add(path)
 
 

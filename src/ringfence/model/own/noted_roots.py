@@ -100,7 +100,7 @@ def _is_row(row: list[str]) -> bool:
 def _write(top: str, rows: Rows) -> None:
     data = b"".join(b"%d %d %s\0" % (*mark, os.fsencode(path)) for path, mark in rows.items())
     if len(data) > _MOST_BYTES:
-        raise UsageError(f"{top}: {len(rows)} directories of ringfence's own lie elsewhere, too many to remember",
+        raise UsageError(f"{top}: {len(rows)} directories of ringfence's own are elsewhere, too many to remember",
                          hint="remove those that nobody needs")  # fmt: skip
     own_files.write_whole(os.path.join(top, _FILE), data)
 

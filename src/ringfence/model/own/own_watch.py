@@ -38,5 +38,5 @@ class OwnWatch:
     def refuse(self) -> None:
         """UsageError if a directory of ours was exposed in it; it was ended for that."""
         if place := self.exposed():
-            problem = f"{place} has become a directory of ringfence's own in what this box shows, so the box was ended"
-            raise UsageError(problem, hint="open another box: it hides it; what lies in a transaction is not lost")
+            problem = f"{place}, which this box shows, is now a directory of ringfence's own, so the box was ended"
+            raise UsageError(problem, hint="open a new box, which hides it; changes in a transaction are kept")

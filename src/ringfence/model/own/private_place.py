@@ -106,9 +106,9 @@ def _make(folder: str) -> None:
 def _check(folder: str, status: os.stat_result) -> None:
     modes = (_PRIVATE, _REACHED) if os.geteuid() == 0 else (_PRIVATE,)
     if not stat.S_ISDIR(status.st_mode):
-        raise SetupError(_STEP, f"{folder} is a link or a file, no directory", hint=f"remove it, or {_ELSEWHERE}")
+        raise SetupError(_STEP, f"{folder} is a link or a file, not a directory", hint=f"remove it, or {_ELSEWHERE}")
     if status.st_uid != os.geteuid():
         raise SetupError(_STEP, f"{folder} belongs to another user ({status.st_uid})", hint=_ELSEWHERE)
     if stat.S_IMODE(status.st_mode) not in modes:
         hint = f"look at what is in it, then chmod 700 {folder}"
-        raise SetupError(_STEP, f"{folder} is open to other users, or closed to us", hint=hint)
+        raise SetupError(_STEP, f"{folder} is open to other users, or closed to this one", hint=hint)

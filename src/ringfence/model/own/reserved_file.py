@@ -16,7 +16,7 @@ from ringfence.model.ways.walk import absolute
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_HINT = "it must be a file that can be made"
+_HINT = "name a file that can be created"
 
 
 class ReservedFile:

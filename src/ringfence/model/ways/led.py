@@ -23,5 +23,5 @@ def refuse(policy: SandboxPolicy, workspaces: Iterable[str], look: Look) -> None
     for path, link in ways.items():
         end = look.real(path)
         if not any(within(end, top) for top in meant):
-            problem = f"{path} leads to {end} by the link {link}, which a job may have made; name {end}, if it is meant"
-            raise PolicyError(named[path], problem)
+            problem = f"{path} points to {end} through the link {link}, which a job may have made; "
+            raise PolicyError(named[path], f"{problem}name {end} if you mean that")

@@ -45,7 +45,7 @@ def normal_path(path: str) -> str:
         if segment.partition(";")[0] in (".", "..") and ";" in segment:
             raise BadPath("it has parameters at a part of dots")
         if segment == ".." and not kept:
-            raise BadPath("it leads above the root")
+            raise BadPath("it points above the root")
         if segment == "..":
             kept.pop()
         elif segment != ".":
