@@ -113,11 +113,11 @@ def test_a_key_in_an_environment_that_the_job_is_shown_is_hidden(ringfence_comma
 
 
 @pytest.mark.parametrize(("words", "problem"), [
-    (("--bundle", "../there.json"), "is there already"),
+    (("--bundle", "../there.json"), "already exists"),
     (("--bundle", "../no/e.json"), "no such directory"),
     (("--bundle", "../e.json", "--key", "../absent"), "cannot read the key"),
     (("--bundle", "../e.json", "--signing-seed", "abc"), "64 lower-case hex"),
-    (("--bundle", "../e.json", "--signing-seed", SEED, "--key", "x"), "two keys"),
+    (("--bundle", "../e.json", "--signing-seed", SEED, "--key", "x"), "both --signing-seed and --key"),
     (("--bundle", "../e.json", "--output", "unlimited"), "can't be unlimited"),
     (("--bundle", "../e.json", "--env", SEED_VARIABLE), "would be passed to the job"),
     (("--bundle", "e.json", "--commit"), "can't be there"),

@@ -79,4 +79,4 @@ def test_a_root_that_is_not_there_is_told(kept: StoredSandbox) -> None:
 def test_a_problem_of_a_listed_sandbox_is_told(kept: StoredSandbox) -> None:
     kept.here.rename(kept.here.parent / "moved")
     kept.here.mkdir()
-    assert f"{ID}: {kept.here} is not the directory that it was" in kept("sandboxes")
+    assert f"{ID}: {kept.here} was replaced" in kept("sandboxes")

@@ -276,7 +276,7 @@ def test_a_box_says_that_it_has_no_room_for_another_visit() -> None:
     with ringfence.open(POLICY.with_changes(pids_max=300)) as box:
         for _ in range(visits.MOST_VISITS):
             assert box.run(["sh", "-c", "sleep 600 < /dev/null > /dev/null 2>&1 &"]).ok
-        with pytest.raises(SetupError, match="64 visits to this container still have processes"):
+        with pytest.raises(SetupError, match="64 visits to this container still have running processes"):
             box.run(["true"])
         assert not box.ended
 

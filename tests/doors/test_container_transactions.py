@@ -125,11 +125,11 @@ def test_what_grows_in_a_copy_is_bounded(asked: dict[str, int], transaction: Tra
 
 
 def test_what_can_not_be_is_said(base: Path, transaction: Transaction, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="would be written itself"):
+    with pytest.raises(UsageError, match="would be written directly"):
         run(["true"], POLICY.with_changes(writable_paths=(str(base / "sub"),)), transaction=transaction)
     with pytest.raises(UsageError):
         run(["true"], POLICY, transaction=transaction, cwd=tmp_path)
-    with pytest.raises(UsageError, match="was not hidden"):
+    with pytest.raises(UsageError, match="was hidden only after"):
         run(["true"], POLICY.with_changes(hidden_paths=(str(base / "a"),)), transaction=transaction)
 
 

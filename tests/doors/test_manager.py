@@ -344,8 +344,8 @@ def test_no_isolation_is_refused_unless_less_is_accepted(manager: SandboxManager
 
 def test_an_allowed_path_must_be_a_folder_that_is_there(manager: SandboxManager, repo: Path) -> None:
     for path, said, hint in (
-        (repo / "src/a.py", "a file, and a layer lies over directories",
-         f"give the directory that it lies in, {repo}/src;"),
+        (repo / "src/a.py", "is a file, and a layer is based on directories",
+         f"give the directory that it is in, {repo}/src;"),
         (repo / "scr", "no such directory", f"did you mean {repo}/src?"),
         (repo / "far/nowhere", "no such directory", "directories that exist"),
     ):

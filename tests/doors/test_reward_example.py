@@ -25,7 +25,7 @@ def test_each_program_gets_the_reward_that_it_deserves(tmp_path: Path) -> None:
         "wrong": "reward 0  value",
         "syntax error": "reward 0  SyntaxError",
         "exit": "reward 0  it ended without returning a value",
-        "forged": "reward 0  what it wrote into its channel is no message of this version",
+        "forged": "reward 0  what it wrote into its channel is not a message of this version",
         "memory": "reward 0  MEM_LIMIT",
         "loop": "reward 0  TIMEOUT",
     }

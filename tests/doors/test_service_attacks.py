@@ -402,7 +402,7 @@ def test_a_token_does_not_go_to_another_machine_in_the_open(address: str, sent: 
     if sent:
         Client(address, token="rf_x")
         return
-    with pytest.raises(UsageError, match="would show the token"):
+    with pytest.raises(UsageError, match="would expose the token"):
         Client(address, token="rf_x")
 
 

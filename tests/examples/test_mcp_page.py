@@ -189,4 +189,4 @@ def test_the_server_is_sent_a_key_that_the_sandbox_never_has(home: Path, key_wor
     assert "SSL_CERT_FILE=" in found and KEY not in found
     del servers["mcpServers"]["ringfence"]["env"]
     refused = key_world.refused(servers, [asks])
-    assert "MODEL_API_KEY is to be injected, and that variable is unset or empty here" in refused
+    assert "the rule injects MODEL_API_KEY, but this variable is unset or empty" in refused

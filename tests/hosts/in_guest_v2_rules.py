@@ -93,7 +93,7 @@ def test_a_group_that_is_named_and_holds_others_is_refused(scope: tuple[str, int
         return cgroups.create(CgroupLimits(mem_bytes=MIB))
 
     said = _inside(path, named)
-    assert f"(such as {stranger}) that are not ours to move" in said
+    assert f"(such as {stranger}) that ringfence must not move" in said
     assert f"{path}/{cgroup_host.SUPERVISOR}/cgroup.procs" in said
 
 

@@ -60,7 +60,7 @@ _SANDBOXES = Group(title="SandboxManager", rows=(
             "Start ringfence inside one, or use `container` with gVisor.", adr=(56, 124),
             tried=Tried(
                 written="ringfence.SandboxConfig(isolation_level='vm')",
-                words="there is no level that starts a machine"),
+                words="there is no VM level"),
             proof=named("unit/model/test_policy", "a_level_that_there_is_not_is_refused_by_name_with_the_way_to_it")),
 ))  # fmt: skip
 

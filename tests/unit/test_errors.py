@@ -60,9 +60,9 @@ def test_a_traceback_shows_what_to_do() -> None:
 
 
 def test_a_policy_error_is_a_usage_error_and_names_place_field_and_problem() -> None:
-    error = errors.PolicyError("pids_max", "0 is not more than zero", where="p.yaml:3:1: ")
+    error = errors.PolicyError("pids_max", "0 must be greater than 0", where="p.yaml:3:1: ")
     assert isinstance(error, errors.UsageError)
-    assert str(error) == "p.yaml:3:1: pids_max: 0 is not more than zero"
+    assert str(error) == "p.yaml:3:1: pids_max: 0 must be greater than 0"
     assert str(errors.PolicyError("", "not YAML")) == "not YAML"
 
 

@@ -38,7 +38,7 @@ interpreter.run(job.pop(), environment=dict(os.environ), channel=3)
 _SAME = """\
 import sys
 if sys.version_info[:2] != ({0}, {1}):
-    sys.exit('functions are called by the same Python as the caller has, {0}.{1}; this is %d.%d' % sys.version_info[:2])
+    sys.exit("functions need the caller's Python, {0}.{1}; this is %d.%d" % sys.version_info[:2])
 """
 
 

@@ -96,7 +96,7 @@ def test_a_job_of_harbor_leaves_a_bundle_that_binds_its_results(tmp_path: Path) 
     assert [each["network"] for each in stated] == [POLICY.to_dict()["network"], "host"], "no policy stands for another"
     assert b"secret" not in b"".join(each.read_bytes() for each in folder.rglob("*") if each.is_file())
     assert ledger_of(str(folder / "trial__1")) is None, "nothing is kept of a job that is over"
-    with pytest.raises(UsageError, match="there already"):  # evidence is not written over
+    with pytest.raises(UsageError, match="already exists"):  # evidence is not written over
         _ended(folder, key)
     with pytest.raises(UsageError, match="nothing to sign"):
         _ended(tmp_path / "jobs" / "two", key, runs=False)

@@ -117,7 +117,7 @@ def test_no_value_of_a_journal_is_taken_for_another(
 @pytest.mark.parametrize("name", ("../new", "new", ".ringfence-../../x", 5))
 def test_a_temporary_name_is_one_of_ours(name: object, planted: dict[str, Any], tmp_path: Path) -> None:
     planted["temporary"] = name
-    with pytest.raises(CheckpointError, match="not a name of ours"):
+    with pytest.raises(CheckpointError, match="one of ringfence's own names"):
         _carried_out(tmp_path, planted)
 
 

@@ -157,7 +157,7 @@ def test_another_folder_in_the_bases_place_gets_nothing(kind: str, tmp_path: Pat
         edit(arena, lambda top: (top / "x").write_text("guest"))
         arena.base.rename(arena.folder / "away")
         arena.base.mkdir()
-        with pytest.raises(CheckpointError, match="not the directory that it was"):
+        with pytest.raises(CheckpointError, match="was replaced"):
             workspace.commit()
         assert (arena.folder / "away/x").read_text() == "old" and not list(arena.base.iterdir())
 
@@ -292,7 +292,7 @@ def test_a_change_after_a_crash_that_hides_behind_an_old_time_is_theirs(tmp_path
     before = theirs.stat()
     theirs.write_text("new")
     os.utime(theirs, ns=(before.st_mtime_ns, before.st_mtime_ns))
-    with pytest.raises(ConflictError, match="left as somebody else made it: x"):
+    with pytest.raises(ConflictError, match="kept the directory's version: x"):
         _over(tmp_path)
     assert theirs.read_text() == "new"
 
@@ -361,7 +361,7 @@ def test_what_is_put_into_a_doomed_folder_after_a_crash_stays(theirs: str, becom
         assert not (tmp_path / "base/folder").is_dir()
         return
     (tmp_path / "base" / theirs).write_text("hers")
-    with pytest.raises(ConflictError, match="left as somebody else made it: folder"):
+    with pytest.raises(ConflictError, match="kept the directory's version: folder"):
         _over(tmp_path)
     assert (tmp_path / "base" / theirs).read_text() == "hers"
     assert (tmp_path / "base/x").read_text() == "guest", "the rest was carried over"

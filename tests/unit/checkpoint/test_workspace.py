@@ -433,7 +433,7 @@ def test_diffs_are_of_text_and_say_why_where_there_is_none(kind: str, tmp_path: 
         assert workspace.diff("gone").splitlines()[-1] == "-bye"
         assert workspace.diff("binary") == "file binary: added, mode 0644, not text\n"
         assert "too large" in workspace.diff("large")
-        assert workspace.diff("fifo").startswith("fifo fifo: added, mode 0644, no file, directory or link")
+        assert workspace.diff("fifo").startswith("fifo fifo: added, mode 0644, not a file, directory or link")
         assert workspace.diff("same") == ""
 
     on(kind, tmp_path, test)

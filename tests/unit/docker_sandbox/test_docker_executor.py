@@ -369,7 +369,7 @@ def test_a_strategys_own_error_is_told(made: Made, client: FakeClient) -> None:
     client.play = answers(b"", ok=False, error="ValueError: no")
     assert made().execute("x").error_message == "ValueError: no"
     client.play = answers(b"", ok=False)
-    assert made().execute("x").error_message == "it failed without a word"
+    assert made().execute("x").error_message == "it failed without an error message"
 
 
 def test_an_engine_that_is_lost_in_the_middle_is_told_and_recovered_from(made: Made, client: FakeClient) -> None:

@@ -110,7 +110,7 @@ def test_an_address_is_never_given_to_another_name() -> None:
         assert made.address_of(f"n{number}") not in (None, made.address_of("a"))
     assert len(set(made._hosts.values())) == len(made._hosts) == 302
     made._hosts["z"] = 65535
-    with pytest.raises(ValueError, match="no address is left"):
+    with pytest.raises(ValueError, match="used up its addresses"):
         made.changed(read_rules(["one.more"]))
 
 

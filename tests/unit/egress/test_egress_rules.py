@@ -137,7 +137,7 @@ def test_of_the_addresses_of_a_name_those_remain_that_it_may_lead_to() -> None:
     assert found.addresses == ("1.1.1.1", "10.5.0.1", "fd12::1") and not found.reason
     none = rules.check_resolved("a.example", 80, ["10.5.0.1"])
     assert none.addresses == ()
-    assert none.reason.startswith("a.example leads to 10.5.0.1, which is private; if that is meant: ")
+    assert none.reason.startswith("a.example resolves to 10.5.0.1, which is private; if you mean that: ")
     assert none.reason.endswith('add "10.5.0.1:80" to network')
     assert "no rule can open it" in rules.check_resolved("a.example", 80, ["::ffff:1.1.1.1"]).reason
     assert rules.check_resolved("a.example", 443, ["2600::7%eth0", "2606::1%eth0", "fd12::1%1"]).addresses == ()

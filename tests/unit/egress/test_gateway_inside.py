@@ -242,7 +242,7 @@ def test_who_does_not_ask_the_proxy_in_time_is_ended_and_told_of(inside: Any, mo
                 link.sendall(begun)
                 assert read_all(link) == b""
         for event in there.events(guest, 3):
-            assert event["decision"] == "ended" and "within 0.05 s what it wants of the proxy" in event["reason"]
+            assert event["decision"] == "ended" and "no complete request to the proxy within 0.05 s" in event["reason"]
 
     inside(body)
 

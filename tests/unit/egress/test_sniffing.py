@@ -130,4 +130,4 @@ def test_a_rule_decides_whether_the_server_must_be_named(hello: Hello | None, by
 
 
 def test_a_first_message_that_can_not_be_read_is_refused_with_what_to_do() -> None:
-    assert "if it is no TLS, list the address" in other_server(spoken(b"\x16\x02\0\0\1\1")[1], "a.example")
+    assert "if it is not TLS, list the address" in other_server(spoken(b"\x16\x02\0\0\1\1")[1], "a.example")

@@ -285,7 +285,7 @@ def test_a_visit_that_makes_more_calls_than_it_may_is_ended_and_others_go_on(box
 
 def test_a_level_that_counts_no_calls_refuses_a_number_of_them(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(box._box), "limits_of_a_visit", frozenset())
-    with pytest.raises(UnavailableError, match="counts no calls of a visit"):
+    with pytest.raises(UnavailableError, match="can't count the calls of a visit"):
         box.start(["true"], operations=5)
 
 

@@ -48,7 +48,7 @@ def test_a_number_is_no_content_and_no_descriptor_of_the_caller_is_read(box: Box
     os.write(teller, b"a secret")
     os.close(teller)
     for content in (secret, 0, None, "text", ["x"]):
-        with pytest.raises(UsageError, match="content of a file is bytes"):
+        with pytest.raises(UsageError, match="content of a file must be bytes"):
             box.put("file", content)  # type: ignore[arg-type]
     assert os.read(secret, 99) == b"a secret"
     os.close(secret)
@@ -103,7 +103,7 @@ def test_why_a_file_can_not_be_put_is_said_and_nothing_is_left_of_it(box: Box, n
 
 
 def test_files_of_a_job_that_has_another_folder_are_refused(box: Box) -> None:
-    with pytest.raises(UsageError, match="working directory of its box"):
+    with pytest.raises(UsageError, match="another directory than its box"):
         box.run(Job(argv=("true",), cwd="/tmp", files={"file": b""}))
 
 

@@ -30,16 +30,16 @@ def test_they_complete_a_job() -> None:
     ("given", "problem", "hint"),
     [
         ({"cwd": 3}, "cwd: 3 is not a path", "directory"),
-        ({"input": "text"}, "input: str is not bytes", "encode"),
-        ({"input": 0}, "input: int is not bytes", "Job"),
+        ({"input": "text"}, "input: str must be bytes", "encode"),
+        ({"input": 0}, "input: int must be bytes", "Job"),
         ({"env": ["A=1"]}, "env: list is not a mapping", "env="),
         ({"env": {"A": 1}}, "'A': 1 must be name/value strings", ""),
         ({"env": {"A=B": "1"}}, "must be name/value strings", ""),
-        ({"shell": True}, "'shell' is not a keyword here", "'sh', '-c'"),
-        ({"check": True}, "'check' is not a keyword here", "outcome.ok"),
-        ({"text": True}, "'text' is not a keyword here", "decode"),
-        ({"capture_output": True}, "'capture_output' is not a keyword here", "outcome.stdout"),
-        ({"colour": 1}, "'colour' is not a keyword here", "cwd, input, timeout and env"),
+        ({"shell": True}, "unknown keyword 'shell'", "'sh', '-c'"),
+        ({"check": True}, "unknown keyword 'check'", "outcome.ok"),
+        ({"text": True}, "unknown keyword 'text'", "decode"),
+        ({"capture_output": True}, "unknown keyword 'capture_output'", "outcome.stdout"),
+        ({"colour": 1}, "unknown keyword 'colour'", "cwd, input, timeout and env"),
     ],
 )
 def test_a_bad_one_is_refused_by_name(given: dict[str, Any], problem: str, hint: str) -> None:
@@ -157,5 +157,5 @@ def test_a_bad_keyword_starts_nothing_and_leaves_the_box_open(level: str) -> Non
                 with pytest.raises(UsageError):
                     use(["true"], **given)
         assert isinstance(box, Box) and box.run(["true"]).ok
-    with pytest.raises(UsageError, match="not a keyword"):
+    with pytest.raises(UsageError, match="unknown keyword"):
         run(["true"], shell=True)  # type: ignore[arg-type]

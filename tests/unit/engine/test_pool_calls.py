@@ -96,7 +96,7 @@ def test_a_command_has_the_keywords_of_run(pool: Pool) -> None:
     show = ["sh", "-c", 'echo "$COLOUR"; cat']
     assert pool.run(show, input=b"fed", env={"COLOUR": "red"}).stdout == b"red\nfed"
     assert pool.submit(show, input=b"fed", env={"COLOUR": "red"}).result(60).stdout == b"red\nfed"
-    with pytest.raises(UsageError, match="'shell' is not a keyword"):
+    with pytest.raises(UsageError, match="unknown keyword 'shell'"):
         pool.run(["true"], shell=True)  # type: ignore[arg-type]
 
 

@@ -147,13 +147,13 @@ def test_a_v2_group_with_others_in_it_is_refused_for_limits_only(fake: FakeHost)
     files = _v2_files("memory pids", "", procs=f"{os.getpid()}\n{os.getppid()}\n")
     fake.group(fake.mount("cg", "cgroup2", "rw") / "mine", **files)
     host = fake.probe("0::/mine\n")
-    assert "not ours to move" in (host.missing("memory") or ("",))[0]
+    assert "ringfence must not move" in (host.missing("memory") or ("",))[0]
     assert host.missing("freeze") is None
 
 
 def test_processes_of_another_pid_namespace_are_not_ours_to_move(fake: FakeHost) -> None:
     fake.group(fake.mount("cg", "cgroup2", "rw") / "mine", **_v2_files("memory", "", procs="0\n"))
-    assert "not ours to move" in (fake.probe("0::/mine\n").missing("memory") or ("",))[0]
+    assert "ringfence must not move" in (fake.probe("0::/mine\n").missing("memory") or ("",))[0]
 
 
 def test_a_caller_that_has_moved_before_finds_its_place_again(fake: FakeHost) -> None:
@@ -330,7 +330,7 @@ def test_the_places_are_told_in_the_order_in_which_they_were_tried(fake: FakeHos
     (hierarchy,) = fake.probe("0::/user.slice/shared.scope\n").hierarchies
     first, second = hierarchy.tried
     assert (first.what, first.directory) == (cgroup_host.OWN, str(own))
-    assert "not ours to move" in first.problem
+    assert "ringfence must not move" in first.problem
     assert (second.what, second.directory, second.problem) == (cgroup_host.BESIDE, hierarchy.parent, "")
 
 
@@ -338,7 +338,7 @@ def test_a_group_that_is_given_is_the_only_place(fake: FakeHost) -> None:
     own = _shared(fake)
     (hierarchy,) = fake.probe("0::/\n", parent="/user.slice/shared.scope").hierarchies
     assert [(place.what, place.directory) for place in hierarchy.tried] == [(cgroup_host.GIVEN, str(own))]
-    assert "not ours to move" in hierarchy.problem
+    assert "ringfence must not move" in hierarchy.problem
 
 
 def test_groups_above_that_hold_processes_are_passed_up_to_the_root_of_the_tree(fake: FakeHost) -> None:
@@ -354,7 +354,7 @@ def test_the_root_of_a_cgroup_namespace_is_no_root_of_the_tree(fake: FakeHost) -
     fake.group(fake.root / "cg", **_v2_files(MANY, "", procs="1\n"))
     (hierarchy,) = fake.probe("0::/shared.scope\n").hierarchies
     assert hierarchy.tried[1].problem == "no group above it is free of processes"
-    assert "not ours to move" in hierarchy.problem
+    assert "ringfence must not move" in hierarchy.problem
 
 
 def test_a_job_does_not_leave_its_own_group(fake: FakeHost) -> None:

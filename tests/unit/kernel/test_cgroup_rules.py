@@ -63,7 +63,7 @@ def test_the_caller_moves_aside_before_the_controllers_are_enabled(parent: Path,
 def test_a_stranger_that_came_in_meanwhile_stops_the_move(parent: Path, monkeypatch) -> None:
     (parent / "cgroup.procs").write_text(f"{os.getpid()}\n{os.getppid()}\n")
     play(monkeypatch, _write_as_the_kernel_does)
-    with pytest.raises(SetupError, match="not ours to move"):
+    with pytest.raises(SetupError, match="ringfence must not move"):
         cgroups.create(CgroupLimits(pids_max=3), host=_host(parent))
 
 

@@ -463,7 +463,7 @@ def test_a_root_below_a_readable_folder_is_not_read(level: IsolationLevel, tmp_p
 def test_a_private_folder_that_would_be_hidden_is_refused_with_the_way_out(tmp_path: Path) -> None:
     chosen = config(IsolationLevel.STRICT, readable_paths=[str(tmp_path)])
     with SandboxManager(chosen, sandbox_root=tmp_path / "sandboxes") as manager, manager.sandbox() as context:
-        with pytest.raises(UsageError, match="lies in the readable") as error:
+        with pytest.raises(UsageError, match="is in the readable") as error:
             manager.run(context, ["true"])
         assert "allowed_paths" in error.value.hint
 

@@ -34,7 +34,7 @@ def test_the_same_entry_twice_is_one() -> None:
 
 def test_entries_for_one_host_and_port_must_not_contradict() -> None:
     plain, inspected = "a.example:443", {"host": "a.example", "ports": [443, 8443], "methods": ["GET"]}
-    assert "is here twice" in refused(plain, inspected).problem
+    assert "appears twice" in refused(plain, inspected).problem
     assert len(read_rules(["a.example:80", inspected, "*.example:443"])) == 3
 
 

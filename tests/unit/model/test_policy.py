@@ -36,7 +36,7 @@ def refused(**fields: object) -> PolicyError:
 
 
 def test_a_level_that_there_is_not_is_refused_by_name_with_the_way_to_it() -> None:
-    assert "inside a virtual machine" in str(refused(isolation="vm"))
+    assert "in a VM of your own" in str(refused(isolation="vm"))
     for key in ("gpu", "devices"):
         with pytest.raises(PolicyError, match="no level gives a job a GPU"):
             SandboxPolicy.from_dict({key: 1})
@@ -368,7 +368,7 @@ def test_texts_are_read_wherever_a_policy_is_made() -> None:
     [
         ("mem_bytes", "512X", '"512X" is not a size; write 512M, 512MiB or a number of bytes'),
         ("mem_bytes", "-1M", '"-1M" is not a size'),
-        ("mem_bytes", "0M", "0 is not more than zero"),
+        ("mem_bytes", "0M", "0 must be greater than 0"),
         ("wall_time_s", "soon", '"soon" is not a time; write 30, 1.5s, 10m or 2h'),
         ("wall_time_s", "1e9", '"1e9" is not a time'),
         ("pids_max", "32", "'32' is not a whole number"),

@@ -69,7 +69,7 @@ def test_a_mistake_in_a_list_of_hosts_is_told_with_file_line_and_key(refused, tm
         f"{tmp_path}/policy.yaml:2:1: network: 127.1 is not a host; write a name, an address, or a mapping with host",
     ]
     twice = refused("network:\n  - host: a\n    host: b\n")
-    assert str(twice).endswith(":3:5: network: host stands here a second time")
+    assert str(twice).endswith(":3:5: network: host appears a second time")
 
 
 def test_a_wildcard_without_quotes_is_an_alias_to_yaml_and_told_so(refused) -> None:

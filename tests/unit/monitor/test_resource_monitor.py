@@ -311,7 +311,7 @@ def test_without_a_thread_nothing_is_monitored(monkeypatch: pytest.MonkeyPatch) 
     with ResourceMonitor() as monitor:
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", none_left)
-            with pytest.raises(SupervisionError, match="nothing looks at the sandboxes"):
+            with pytest.raises(SupervisionError, match="monitoring can't start"):
                 monitor.start_monitoring("one", FREE, Source())
         assert monitor.monitored() == []
         monitor.start_monitoring("one", FREE, Source())

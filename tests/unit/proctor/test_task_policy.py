@@ -142,9 +142,9 @@ def test_there_are_three_phases() -> None:
     ("workspace:\n  mount_at: /oracle/x\n", "policy.yaml:2:3: workspace.mount_at: /oracle/x is where a sandbox has the "
      "task's own files; name another, such as /workspace"),
     ("workspace:\n  mount_at: /usr/src/\n",
-     "policy.yaml:2:3: workspace.mount_at: /usr/src can't be a place: the sandbox has its own /usr"),
+     "policy.yaml:2:3: workspace.mount_at: /usr/src can't be used as a mount point: the sandbox has its own /usr"),
     ("workspace:\n  mount_at: /\n",
-     "policy.yaml:2:3: workspace.mount_at: / is the whole system; name the part that is meant"),
+     "policy.yaml:2:3: workspace.mount_at: / is the whole system; name the part that you mean"),
     ("network:\n  mode: open\n", "policy.yaml:2:3: network.mode: 'open' is not deny or allowlist"),
     ("network:\n  allow: ['a.example:1']\n",
      "policy.yaml:2:3: network.allow: names hosts, and the mode is deny; write mode: allowlist"),
@@ -152,7 +152,7 @@ def test_there_are_three_phases() -> None:
      "policy.yaml:2:3: network.mode: the allowlist is empty; write mode: deny, or name the hosts that may be reached"),
     ("phases:\n  grader:\n    network: {mode: allowlist, allow: []}\n", "policy.yaml:3:32: "
      "phases.grader.network.allow: the allowlist is empty; write mode: deny, or name the hosts that may be reached"),
-    ("limits:\n  pids: 0\n", "policy.yaml:2:3: limits.pids: 0 is not more than zero"),
+    ("limits:\n  pids: 0\n", "policy.yaml:2:3: limits.pids: 0 must be greater than 0"),
     ("limits:\n  wall_time_secs: soon\n",
      'policy.yaml:2:3: limits.wall_time_secs: "soon" is not a time; write 30, 1.5s, 10m or 2h'),
     ("env:\n  allow: ['A=B']\n", "policy.yaml:2:3: env.allow: 'A=B' is not the name of a variable"),

@@ -133,7 +133,7 @@ def test_the_root_of_an_image_may_lie_in_our_own_folder_and_nothing_else_of_it(
     assert seen.stdout == b"/app\n" and [change.path for change in seen.changes] == ["app/x"]
     with Transaction.create(tmp_path / "kept", [place / "root"], kind="overlay") as transaction:
         assert run(["ls", "/"], _strict(place / "root"), transaction=transaction).ok
-    with pytest.raises(UsageError, match="directory of ours"):
+    with pytest.raises(UsageError, match="directory of ringfence's own"):
         Transaction.create(tmp_path / "other", [place], kind="overlay")
 
 

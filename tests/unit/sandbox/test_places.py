@@ -86,7 +86,7 @@ def test_what_is_hidden_by_a_link_at_the_place_is_absent(answers: Path) -> None:
 @pytest.mark.parametrize("hidden", ["{}", "{}/..", "/a", "/a/b"])
 def test_what_is_shown_at_a_place_cannot_be_hidden_above_it(answers: Path, hidden: str) -> None:
     policy = _strict(shown_at={str(answers): "/a/b"}, hidden_paths=[os.path.normpath(hidden.format(answers))])
-    with pytest.raises(PolicyError, match="the job is to see it"):
+    with pytest.raises(PolicyError, match="the job must see it"):
         run(["true"], policy)
 
 

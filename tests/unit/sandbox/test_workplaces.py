@@ -22,7 +22,7 @@ STRICT = SandboxPolicy(isolation="strict")
 
 @pytest.mark.parametrize("folder", ["/", "/usr", "/home", "/proc", "/proc/self", "/sys", "/dev", "/sys/kernel"])
 def test_what_can_not_be_worked_in_is_said_with_a_way_out(folder: str) -> None:
-    with pytest.raises(UsageError, match="can't be a workspace") as refused:
+    with pytest.raises(UsageError, match="can't be the working directory") as refused:
         run(Job(argv=("true",), cwd=folder), STRICT)
     assert "change to a directory" in refused.value.hint
 
@@ -122,9 +122,9 @@ def test_no_job_chooses_by_a_link_what_a_later_one_works_on(home: Path, tmp_path
     swap = f"cd {written} && rmdir sub && ln -s {keys} sub"
     assert run(["sh", "-c", swap], policy).ok
     work = Job(argv=("cat", "id"), cwd=str(written / "sub"))
-    with pytest.raises(UsageError, match="by a link in") as refused:
+    with pytest.raises(UsageError, match="through a link in") as refused:
         run(work, policy)
-    assert "if that is meant" in refused.value.hint
+    assert "if you mean that" in refused.value.hint
     assert run(work, policy.with_changes(readable_paths=(str(keys),))).stdout == b"PRIVATE"
     (written / "inside").mkdir()
     (written / "within").symlink_to("inside")
@@ -145,7 +145,7 @@ def test_no_link_of_a_workspace_chooses_what_a_path_of_the_policy_means(
         (work / name).symlink_to(target)
     for name in ("data", "deep", "deep/id"):
         policy = SandboxPolicy.from_dict({"isolation": level, field: [str(work / name)]})
-        with pytest.raises(PolicyError, match="by the link") as refused:
+        with pytest.raises(PolicyError, match="through the link") as refused:
             run(Job(argv=("cat", f"{name}/id"), cwd=str(work)), policy)
         assert refused.value.field == field and str(keys) in refused.value.problem
     own = SandboxPolicy.from_dict({"isolation": level, "readable_paths": [str(work / "own")]})
@@ -162,7 +162,7 @@ def test_no_job_chooses_by_a_link_what_a_later_one_reads(home: Path, tmp_path: P
     (written / "sub" / "id").write_text("harmless")
     policy = SandboxPolicy(isolation=level, writable_paths=(str(written),), readable_paths=(f"{written}/sub/id",))
     assert run(["sh", "-c", f"cat {written}/sub/id; cd {written}; mv sub old; ln -s {home}/.ssh sub"], policy).ok
-    with pytest.raises(PolicyError, match="by the link"):
+    with pytest.raises(PolicyError, match="through the link"):
         run(["cat", f"{written}/sub/id"], policy)
 
 
