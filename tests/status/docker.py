@@ -245,7 +245,7 @@ _OPERATION = Group(title="Operation, and what the specification leaves for later
     not_yet("later: permitted hosts for strategies",
             "They have the engine's whole network (`bridge`) or none.",
             Tried(
-                written="ringfence.DockerConfig(network_mode='api.example.com')", words="is not one of none, bridge")),
+                written="ringfence.DockerConfig(network_mode='api.example.com')", words="must be one of none, bridge")),
 ))  # fmt: skip
 
 DOCKER = Specification(

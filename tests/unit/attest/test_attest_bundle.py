@@ -187,13 +187,13 @@ def test_half_a_character_is_told_or_an_error(changes: dict[str, Any]) -> None:
     try:
         made = bundle(outcome(**changes), key=KEY)
     except EvidenceError as error:
-        assert "half a character" in str(error)
+        assert "an unpaired surrogate" in str(error)
     else:
         assert verified(made).verdict["task_id"] == "\\ud800"
 
 
 def test_inputs_with_half_a_character_are_an_error() -> None:
-    with pytest.raises(EvidenceError, match="half a character"):
+    with pytest.raises(EvidenceError, match="an unpaired surrogate"):
         bundle(outcome(), key=KEY, inputs=[data_input("other", "\ud800", b"")])
 
 

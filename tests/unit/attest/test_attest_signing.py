@@ -72,5 +72,5 @@ def test_keys_that_others_can_read_or_that_are_links_are_refused(tmp_path: Path)
 
 
 def test_two_keys_are_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="two keys"):
+    with pytest.raises(UsageError, match="both --signing-seed and --key"):
         chosen_key(SEED, str(tmp_path / "k"), str(tmp_path))

@@ -293,5 +293,5 @@ def test_a_root_may_be_worked_on_over_a_layer_and_nothing_else_of_ours(fake: Fak
     with Transaction.create(tmp_path / "t1", [root], kind="overlay") as transaction:
         assert transaction.bases == (os.path.realpath(root),)
     for place in (os.path.dirname(os.path.dirname(root)), state_folder.made(), state_folder.made("sandboxes")):
-        with pytest.raises(UsageError, match="lies in a directory of ours"):
+        with pytest.raises(UsageError, match="is in a directory of ringfence's own"):
             Transaction.create(tmp_path / "t2", [place], kind="overlay")
