@@ -23,7 +23,7 @@ mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work none merged
 # What is closed; the directory that is worked in; TMPDIR; words of the refusal.
 CLOSED = {
     "an overlay to work on": ("", "merged", "temporary", ("merged", "volume or a tmpfs", "ordinary user")),
-    "an overlay for layers": ("", "plain", "merged", ("lies on an overlay", "--tmpfs", "TMPDIR")),
+    "an overlay for layers": ("", "plain", "merged", ("is on an overlay", "--tmpfs", "TMPDIR")),
     "a covered /proc": ("mount --bind /dev/null /proc/timer_list", "plain", "temporary",
                         ("covered", "systempaths=unconfined", "procMount")),
 }  # fmt: skip

@@ -110,7 +110,7 @@ def test_what_the_images_python_can_not_do_is_said(monkeypatch: pytest.MonkeyPat
             pool.run_source("1")
     version[0] = (3, 99)
     with Pool(POLICY, warm=0) as pool:
-        with pytest.raises(UnavailableError, match="same Python"):
+        with pytest.raises(UnavailableError, match="the caller's Python"):
             pool.call(len, "abc")
         assert pool.run_source("print(1)").stdout == b"1\n"
 

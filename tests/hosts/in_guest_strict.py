@@ -203,7 +203,7 @@ def test_the_disk_is_slowed_to_the_limit(workspace: Path, source: str) -> None:
 
 def test_a_workspace_on_no_disk_is_refused_or_said() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        with pytest.raises(UnavailableError, match="lies on no disk that can be throttled"):
+        with pytest.raises(UnavailableError, match="is not on a disk that can be throttled"):
             _run_in(Path(name), "pass", io_bytes_per_s=MIB)
         if os.geteuid() == 0 and KERNEL < (6, 3):
             return  # as root a workspace is mapped to the job's id, which a tmpfs can't be before Linux 6.3

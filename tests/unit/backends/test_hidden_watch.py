@@ -71,7 +71,7 @@ def test_a_hidden_path_that_comes_or_is_exchanged_ends_the_container(
     watched.watch.refuse()
     path = change(watched)
     for _ in range(2):
-        with pytest.raises(UsageError, match=f"{path} is hidden"):
+        with pytest.raises(UsageError, match=f"hidden path {path} was created"):
             watched.watch.refuse()
     assert watched.ended == [True], "once"
 

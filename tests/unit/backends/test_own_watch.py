@@ -54,7 +54,7 @@ def test_a_box_that_could_see_it_takes_no_visit_and_what_lives_in_it_is_ended(
         for secret in _make_root(shown / "boxes"):
             with pytest.raises(UsageError, match="directory of ringfence's own") as error:
                 box.run(["cat", str(secret)])
-            assert "another box" in error.value.hint and box.ended
+            assert "a new box" in error.value.hint and box.ended
             assert left.wait(30).status != "OK"
             with ringfence.open(policy) as later:
                 told = later.run(["sh", "-c", f"cat {shown}/note {secret}; ls {shown}"])

@@ -222,7 +222,7 @@ def test_what_a_working_copy_holds_already_is_not_said_to_be_hidden(
     job = Job(argv=("cat", "secret"), cwd=str(tmp_path / "base"))
     with Transaction.create(tmp_path / "late", [tmp_path / "base"], kind=SNAPSHOT) as late:
         assert run(job, policy.with_changes(hidden_paths=()), transaction=late).stdout == b"secret", "the control"
-        with pytest.raises(UsageError, match="is in it"):
+        with pytest.raises(UsageError, match="the copy contains it"):
             run(job, policy, transaction=late)
     hidden = policy.hidden_paths
     with Transaction.create(tmp_path / "early", [tmp_path / "base"], kind=SNAPSHOT, hidden=hidden) as early:

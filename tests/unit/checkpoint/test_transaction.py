@@ -524,7 +524,7 @@ def test_a_base_that_was_swapped_for_another_folder_is_refused(tmp_path: Path) -
     Transaction.create(tmp_path / "tx", [tmp_path / "a"]).close()
     (tmp_path / "a").rename(tmp_path / "c")
     (tmp_path / "b").rename(tmp_path / "a")
-    with pytest.raises(CheckpointError, match="not the directory"):
+    with pytest.raises(CheckpointError, match="was replaced"):
         Transaction.open(tmp_path / "tx")
     Path(tmp_path / "a").rename(tmp_path / "b")
     Path(tmp_path / "c").rename(tmp_path / "a")

@@ -359,7 +359,7 @@ def test_a_base_that_was_swapped_for_another_folder_is_refused(kind: str, tmp_pa
         arena.base.rename(moved)
         (tmp_path / "other").mkdir()
         arena.base.symlink_to(tmp_path / "other")
-        with pytest.raises(CheckpointError, match="not the directory"):
+        with pytest.raises(CheckpointError, match="was replaced"):
             arena.open()
         with pytest.raises(CheckpointError, match="base: Not a directory"):
             workspace.commit()  # nor does the one that was open write where nobody would look for it

@@ -102,7 +102,7 @@ def test_no_name_and_no_wide_network_leads_to_a_special_address(what: str, addre
     rules = ruleset("a.example", "0.0.0.0/0:443", "[::/0]:443", "0.0.0.0/1:443", "[::/1]:443")
     assert not rules.decide(address, 443).allowed
     found = rules.check_resolved("a.example", 443, [address])
-    assert found.addresses == () and what in found.reason and f"a.example leads to {address}" in found.reason
+    assert found.addresses == () and what in found.reason and f"a.example resolves to {address}" in found.reason
 
 
 @pytest.mark.parametrize("address", PUBLIC)

@@ -58,7 +58,7 @@ def test_a_value_of_a_job_that_then_failed_is_none() -> None:
 
 @pytest.mark.parametrize(("message", "kind", "word"), (
     (b"", ReplyKind.NOTHING, "without returning"), (None, ReplyKind.OVERFLOW, "more into its channel"),
-    (b"junk!", ReplyKind.GARBLED, "no message"), (VALUE[:-1], ReplyKind.HALF, "too early"),
+    (b"junk!", ReplyKind.GARBLED, "not a message"), (VALUE[:-1], ReplyKind.HALF, "too early"),
     (VALUE * 2, ReplyKind.TRAILING, "follow"), (pack_value(object(), 99), ReplyKind.UNSENDABLE, "object"),
     (pack_value("x" * 999, 99), ReplyKind.TOO_LARGE, "99 are allowed"),
 ), ids=lambda part: str(part)[:12])  # fmt: skip

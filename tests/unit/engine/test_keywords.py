@@ -50,7 +50,7 @@ def test_a_bad_one_is_refused_by_name(given: dict[str, Any], problem: str, hint:
 
 @pytest.mark.parametrize("given", [{"cwd": "/"}, {"input": b""}])
 def test_what_a_job_has_already_is_not_replaced_in_silence(given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="of its own"):
+    with pytest.raises(UsageError, match="in the job and as a keyword"):
         job_of(Job(argv=("a",), cwd="/tmp", stdin=b"x"), **given)
 
 

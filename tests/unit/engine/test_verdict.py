@@ -88,7 +88,7 @@ def test_a_clean_exit_is_ok_whatever_was_said_on_stderr() -> None:
         (Report(exit_code=0, box_oom_kills=2), "OK", 0, "the box reached 512 MiB meanwhile", ("memory",)),
         (Report(exit_code=1, box_oom_kills=2), "FAILED", 1, "(memory cgroup, oom_kill 2)", ("memory",)),
         (Report(signal=9, cause="wall_time", box_oom_kills=2), "TIMEOUT", 124, "oom_kill 2", ("wall_time", "memory")),
-        (Report(signal=9), "KILLED_KILL", 137, "by itself", ()),
+        (Report(signal=9), "KILLED_KILL", 137, "or from the job itself", ()),
         (Report(signal=15), "KILLED_TERM", 143, "SIGTERM", ()),
         (Report(signal=11), "CRASHED", 139, "SIGSEGV", ()),
         (Report(signal=6), "CRASHED", 134, "SIGABRT", ()),

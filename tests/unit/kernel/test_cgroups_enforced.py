@@ -145,7 +145,7 @@ def test_reading_a_disk_is_slowed_to_the_limit(make, host: CgroupHost, tmp_path)
             file.write(os.urandom(2 * MIB))
             os.fsync(file.fileno())
     if not cgroups.disk_of(path):
-        with pytest.raises(UnavailableError, match="lies on no disk"):
+        with pytest.raises(UnavailableError, match="is not on a disk"):
             cgroups.create(CgroupLimits(read_bytes_per_s=MIB, io_paths=(path,)), host=host)
         return
     slow, free = make(read_bytes_per_s=MIB, io_paths=(path,)), make(mem_bytes=512 * MIB)

@@ -419,7 +419,7 @@ def test_the_folders_of_a_sandbox_stay_the_same_whatever_config_is_given(
     sandbox_id = manager.create_sandbox(config(allowed_paths=[str(tmp_path / "base")])).sandbox_id
     manager.detach(sandbox_id)
     with SandboxManager(sandbox_root=root) as other:
-        with pytest.raises(UsageError, match="lies over"):
+        with pytest.raises(UsageError, match="is based on"):
             other.attach(sandbox_id, config(allowed_paths=[str(tmp_path)]))
         assert other.attach(sandbox_id, config(max_processes=7)).config.allowed_paths == [tmp_path / "base"]
 
@@ -474,7 +474,7 @@ def test_a_folder_of_ours_can_be_neither_worked_on_nor_read(tmp_path: Path) -> N
     state = Path(os.environ["XDG_STATE_HOME"], "ringfence")
     for level in LEVELS:
         for place in (state, tmp_path / "sandboxes"):
-            with pytest.raises(UsageError, match="directory of ours"):
+            with pytest.raises(UsageError, match="directory of ringfence's own"):
                 manager.create_sandbox(config(level, allowed_paths=[str(place)]))
     assert Registry(tmp_path / "sandboxes").root and list(manager.stored_sandboxes()) == []
 

@@ -126,7 +126,7 @@ def test_an_attempt_on_a_place_that_is_hidden_and_not_there_is_recorded(answers:
     [
         ({"/srv": "/etc/x"}, "its own /etc"), ({"/srv": "/usr/share"}, "its own /usr"),
         ({"/srv": "/proc"}, "its own /proc"), ({"/srv": "/tmp/x"}, "its own /tmp"), ({"/srv": "/home"}, "its own"),
-        ({"/srv": "/a", "/var": "/a/b"}, "in another"), ({"/srv": "/a", "/var": "/a"}, "in another"),
+        ({"/srv": "/a", "/var": "/a/b"}, "inside another"), ({"/srv": "/a", "/var": "/a"}, "inside another"),
         ({"/srv": "relative"}, "not absolute"), ({"/srv": "/"}, "whole system"), ({"/srv": "/a/../b"}, "plain form"),
         ({"/nowhere/at/all": "/a"}, "No such file"), ("text", "mapping"),
     ],

@@ -172,7 +172,7 @@ _DOCUMENT = b'{"id": "x", "outcome": {"status": "OK", "rc": 0, "reason": "", "st
 
 @pytest.mark.parametrize(("answer", "kind", "words"), [
     (_answer(200, b"<html>"), SupervisionError, "can't be read"),
-    (_answer(200, b"[1]"), SupervisionError, "no object"),
+    (_answer(200, b"[1]"), SupervisionError, "not a JSON object"),
     (_answer(200, b"[" * 200_000), SupervisionError, "can't be read"),
     (_answer(200, b""), SandboxError, "the run is None"),
     (_answer(200, b'{"id": "x", "outcome": {"status": "NEW"}}'), SupervisionError, "can't be read"),
