@@ -102,7 +102,7 @@ def test_files_are_put_and_got_and_a_link_is_refused(client: api.Client) -> None
             client.get(container, "/output/l", 10_000)
         with pytest.raises(UsageError, match="directory"):
             client.get(container, "/output", 10_000)
-        with pytest.raises(UsageError, match="are the most"):
+        with pytest.raises(UsageError, match="at most"):
             client.get(container, "/etc/passwd", 5)
         with pytest.raises(SetupError):
             client.get(container, "/output/none", 5)

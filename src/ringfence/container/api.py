@@ -311,7 +311,7 @@ def read_one_file(chunks: Iterable[bytes], most_bytes: int) -> bytes:
     if member is None or member.kind != FILE:
         raise UsageError(f"not a regular file but {f'a {member.kind}' if member else 'nothing'}")
     if member.size > most_bytes:
-        raise UsageError(f"a file of {member.size:,} bytes; {most_bytes:,} are the most that is taken")
+        raise UsageError(f"a file of {member.size:,} bytes; at most {most_bytes:,} are accepted")
     content = bytearray()
     while piece := stream.content(1 << 16):
         content += piece

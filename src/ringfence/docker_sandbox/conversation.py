@@ -90,9 +90,9 @@ class ReplyReader:
         head = _head(bytes(said[_LENGTH : _LENGTH + length]))
         count = head.get("bytes")
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise UsageError("the head of the result is not a valid head")
+            raise UsageError("the head of the result is not valid")
         if count > self._most:
-            raise Overflow(f"the result has {count:,} bytes; {self._most:,} are the most that is read")
+            raise Overflow(f"the result has {count:,} bytes; at most {self._most:,} are read")
         self._begins, self._count = _LENGTH + length, count
         return head
 

@@ -91,6 +91,6 @@ def data_of(value: object, most_bytes: int) -> Data:
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"data: not JSON: {error}", hint="give plain values, or the path of a file") from None
     if len(payload) > most_bytes:
-        raise UsageError(f"data: {len(payload):,} bytes; {most_bytes:,} are the most",
+        raise UsageError(f"data has {len(payload):,} bytes; the maximum is {most_bytes:,}",
                          hint="docker.data_limit raises it")  # fmt: skip
     return Data(payload=payload)

@@ -59,7 +59,7 @@ def test_the_process_level_has_nowhere_to_restore_them() -> None:
 def test_our_own_processes_get_numbers_that_no_restored_one_needs() -> None:
     start = process_images._free_room({1001, 1600, 5})
     assert not {1001, 1600} & set(range(start, start + process_images._PID_ROOM + 1))
-    with pytest.raises(CheckpointError, match="no room"):
+    with pytest.raises(CheckpointError, match="no free range"):
         process_images._free_room(set(range(1000, int(Path("/proc/sys/kernel/pid_max").read_text()), 256)))
 
 
