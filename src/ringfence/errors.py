@@ -188,7 +188,7 @@ class BusyError(CheckpointError):
 
 
 class ForeignError(CheckpointError):
-    """A record on disk has no valid seal of ringfence's own: who wrote it is not known, so ringfence does not act on it."""
+    """A record on disk has no valid seal of ringfence's own: its writer is not known, so ringfence does not use it."""
 
 
 class EvidenceError(SandboxError):
