@@ -82,7 +82,7 @@ def test_one_closed_file_does_not_hide_the_diff_of_the_others(tmp_path: Path) ->
         (place / "base/theirs").chmod(0)
         diff = workspace.diff()
         assert diff.count("-old\n+new\n") == 2
-    assert "theirs: modified, mode 0000 -> 0644, not readable by this user\n" in diff
+        assert "theirs: modified, mode 0000 -> 0644, not readable by this user\n" in diff
         assert (place / "upper/closed").stat().st_mode & 0o777 == 0
 
     assert as_ordinary_user(tmp_path, work) == 0
