@@ -316,7 +316,7 @@ def test_bad_usage_is_told_before_anything_runs(
     assert told("--retries", "-1")[0] == told("--on", "moon")[0] == 2
     assert told(to=file)[0] == 2
     code, said = told(to=suite / "a" / "out")
-    assert code == 2 and "lies in the suite" in said
+    assert code == 2 and "is in the suite" in said
     code, said = told("--scaffold", str(tmp_path))
     assert code == 2 and "would be shown to the agent" in said
     for place in ("", "a", "a/workspace"):  # the agent of one task could read it, and sign for all

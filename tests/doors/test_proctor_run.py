@@ -263,7 +263,7 @@ def test_an_output_in_the_task_is_refused_before_anything_is_made(runs: Runs, tm
     """A key that such a run left there would be in the next agent's workspace."""
     (tmp_path / "link").symlink_to("sum/workspace")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match="lies in the task"):
+    with pytest.raises(UsageError, match="is in the task"):
         runs(HONEST, name)
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -47,7 +47,7 @@ def test_code_under_test_that_writes_the_other_file_is_a_forger(tmp_path: Path) 
 
 
 def test_two_rewards_lie_in_one_directory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not lie beside"):
+    with pytest.raises(UsageError, match="is not in the same directory as"):
         graded(tmp_path, "true", reward_file=TEXT, preferred_reward_file="/logs/reward.json")
 
 

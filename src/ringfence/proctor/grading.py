@@ -50,7 +50,7 @@ class Grading:
 
     def __post_init__(self) -> None:
         if self.forged and (self.passed or self.reward):
-            raise ValueError("a forged grading is not passed and has no reward")
+            raise ValueError("a run whose grading was forged can't pass or have a reward")
 
     def plain(self) -> dict[str, object]:
         """What ``grading.json`` holds: the verdict, its reasons and the details, without the logs."""
@@ -96,8 +96,8 @@ def grade(
     if not task.grader.pytest and task.grader.instance is None:
         return _loaded(_SCRIPT)(task, submission, on_event=on_event)
     if prepared is None:
-        raise UsageError(f"task {task.id} is graded by pytest, and nothing was prepared",
-                         hint="call pytest_grader.prepare before the agent runs, and pass what it returns")  # fmt: skip
+        raise UsageError(f"task {task.id} is graded by pytest, but prepare() was not called",
+                         hint="call pytest_grader.prepare before the agent runs, and pass its result")  # fmt: skip
     if task.grader.instance is not None:
         return _loaded(_SWEBENCH)(task, prepared, submission, on_event=on_event)
     graded = _loaded(_PYTEST)(task, prepared, submission, on_event=on_event)

@@ -75,7 +75,7 @@ def _materialise(repository: str, commit: str, target: str, depth: int) -> None:
     try:
         os.mkdir(target, 0o700)
     except FileExistsError:
-        raise UsageError(f"{target} is there already", hint="a repository is made in a new directory") from None
+        raise UsageError(f"{target} already exists", hint="name a new directory") from None
     try:
         ours = Repository(real(target), objects)
         ours.create()
@@ -105,7 +105,7 @@ def _objects(repository: str) -> str:
         folder = os.path.join(folder, _line(shared))
     objects = os.path.join(folder, "objects")
     if not os.path.isdir(objects):
-        raise UsageError(f"{repository} is not a git repository", hint="with git.base_commit it has to be one")
+        raise UsageError(f"{repository} is not a git repository", hint="with git.base_commit it must be one")
     return real(objects)
 
 
@@ -117,7 +117,7 @@ def _git_folder(repository: str) -> str:
         return repository
     text = _line(inside)
     if not text.startswith("gitdir: "):
-        raise UsageError(f"{inside} leads to no repository", hint="a file of that name says gitdir: and a path")
+        raise UsageError(f"{inside} does not point to a repository", hint="such a file must contain gitdir: and a path")
     return os.path.join(repository, text.removeprefix("gitdir: "))
 
 
@@ -131,7 +131,7 @@ def _refuse_special(objects: str) -> None:
         for name in names:
             path = os.path.join(folder, name)
             if os.path.exists(path) and not os.path.isfile(path):
-                raise UsageError(f"{quoted(path)} is not a file", hint="a directory of git's objects has files only")
+                raise UsageError(f"{quoted(path)} is not a file", hint="git's objects directory must have files only")
 
 
 def _check_commit(ours: Repository, repository: str, commit: str) -> None:
@@ -141,7 +141,7 @@ def _check_commit(ours: Repository, repository: str, commit: str) -> None:
     except SandboxError as error:
         raise UsageError(f"{repository} has no commit {commit}", hint=_why_missing(repository)) from error
     if kind != "commit":
-        raise UsageError(f"{commit} in {repository} is a {kind}, no commit")
+        raise UsageError(f"{commit} in {repository} is a {kind}, not a commit")
 
 
 def _take(ours: Repository, repository: str, commit: str) -> None:
@@ -173,7 +173,7 @@ def _check_whole(ours: Repository, commit: str) -> None:
     needed = sum(piece.count(b"\n") for piece in pieces)
     counted = dict(line.split(": ") for line in ours.run("count-objects", "-v").decode().splitlines())
     if (counted["count"], counted["in-pack"]) != ("0", str(needed)):
-        raise SandboxError(f"{counted['in-pack']} objects were copied, and {commit} leads to {needed}")
+        raise SandboxError(f"after {counted['in-pack']} objects, {commit} still refers to {needed}")
 
 
 def _rows(ours: Repository, commit: str) -> list[_Row]:
@@ -201,7 +201,8 @@ def _refuse_tangled(rows: list[_Row], commit: str) -> None:
     paths = {row.path for row in rows}
     above = {row.path[:end] for row in rows for end, letter in enumerate(row.path) if letter == "/"}
     if len(paths) < len(rows) or paths & above:
-        raise UsageError(f"{commit} has one name for two things", hint="git fsck tells which tree is broken")
+        raise UsageError(f"{commit} has two entries with the same name",
+                         hint="run git fsck to see which tree is broken")  # fmt: skip
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -247,11 +248,11 @@ def _submodule(repository: str, target: str, row: _Row, depth: int) -> None:
     source = os.path.join(repository, row.path)
     for top in (repository, target):
         if real(os.path.join(top, row.path)) != os.path.join(real(top), row.path):
-            raise UsageError(f"submodule {quoted(row.path)}: a link stands in its way in {top}")
+            raise UsageError(f"submodule {quoted(row.path)}: a link is in the way in {top}")
     if not os.path.lexists(os.path.join(source, ".git")):
         return
     if depth >= MAX_NESTED:
-        raise UsageError(f"submodule {quoted(row.path)}: more than {MAX_NESTED} of them in each other")
+        raise UsageError(f"submodule {quoted(row.path)}: more than {MAX_NESTED} nested submodules")
     place = os.path.join(target, row.path)
     os.rmdir(place)
     _materialise(source, row.name, place, depth + 1)

@@ -39,11 +39,11 @@ MAX_NAMED = 1000
 MAX_STEPS = 2_000_000
 """The most steps to resolve all links together; links that are unresolved by then are left out."""
 _MOST_LINKS, _MOST_PARTS, _DEEPEST = 40, 4096, 300
-_TOO_FAR = "a link that leads in a circle, over too many others or too deep is not imported"
+_TOO_FAR = "a link that points in a circle, through too many others or too deep is not imported"
 _LEAVES = "a link that leaves the workspace is not imported"
 _CACHE = "__pycache__"
 _CACHE_ENDS = (".pyc", ".pyo")
-_PLUGIN = "pytest would load plugins by it: the workspace is on Python's search path"
+_PLUGIN = "pytest would load plugins through it: the workspace is on Python's search path"
 _METADATA = ("dist-info", "egg-info")
 """Endings of directories in which Python looks for plugins, on its search path; it ignores case."""
 _STARTED = "customize"
@@ -205,7 +205,7 @@ def _reason(path: str, entry: Entry) -> str:
 
 def _python_reason(path: str, entry: Entry) -> str:
     if f"/{_CACHE}/" in f"/{path}/" or (entry.kind != FOLDER and path.endswith(_CACHE_ENDS)):
-        return "compiled Python may be other code than its source"
+        return "compiled Python may differ from its source"
     if entry.kind != FOLDER and path.endswith(".pth"):
         return "Python would run it at every start"
     if _STARTED in path and any(part.partition(".")[0] in _STARTED_BY_PYTHON for part in path.split("/")):
@@ -216,10 +216,10 @@ def _python_reason(path: str, entry: Entry) -> str:
 def _git_reason(path: str, entry: Entry) -> str:
     """These files name commands that git runs. A repository's content (objects, refs, index) is the agent's work."""
     if path.rpartition("/")[2] == ".git" and entry.kind != FOLDER:
-        return "a .git that is no directory leads git elsewhere"
+        return "a .git that is not a directory points git elsewhere"
     _, found, inside = f"/{path}".rpartition("/.git/")
     if found and entry.kind != FOLDER and (entry.kind == LINK or _is_git_control(inside)):
-        return "git would run commands, or read other objects, by it"
+        return "git would run commands, or read other objects, because of it"
     return ""
 
 

@@ -124,7 +124,7 @@ def grade(task: Task, submission: Submission, *, on_event: OnEvent | None = None
         if task.root is None or error.step != "chdir":
             raise
         return Grading(passed=False, reward=0.0 if reward_file else None, details=described(submission),
-                       reason="the directory that the grader begins in is gone")  # fmt: skip
+                       reason="the directory that the grader starts in no longer exists")  # fmt: skip
     finally:
         _remove(folder)
     return verdict(outcome, reward_file, described(submission), grader)
@@ -134,16 +134,18 @@ def _checked(reward_file: str, written: tuple[str, ...]) -> str:
     """The directory must be a mount and nothing else: any other could be moved away and replaced by a decoy."""
     folder = os.path.dirname(reward_file)
     if reward_file and (folder in ("", "/") or any(within(reward_file, top) for top in (*written, *PRIVATE))):
-        raise UsageError(f"the reward file {reward_file} lies where the code under test writes, or in no directory",
-                         hint="choose a place of its own, such as /logs/verifier/reward.txt")  # fmt: skip
+        raise UsageError(f"the reward file {reward_file} is where the code under test writes, or has no "
+                         "directory of its own",
+                         hint="give it a directory of its own, such as /logs/verifier/reward.txt")  # fmt: skip
     return reward_file
 
 
 def _check_preferred(grader: Grader) -> None:
     other = grader.preferred_reward_file
     if other and (other == grader.reward_file or os.path.dirname(other) != os.path.dirname(grader.reward_file)):
-        raise UsageError(f"the reward file {other} does not lie beside {grader.reward_file or 'another one'}",
-                         hint="name two files of one directory")  # fmt: skip
+        raise UsageError(f"the reward file {other} is not in the same directory as "
+                         f"{grader.reward_file or 'another one'}",
+                         hint="name two files in one directory")  # fmt: skip
 
 
 def _private_folder(submission: str) -> str:
@@ -154,7 +156,7 @@ def _private_folder(submission: str) -> str:
         return made
     except OSError as error:
         raise SetupError("prepare the grader", f"{error.strerror}", errno=error.errno or 0,
-                         hint="make room on the disk that the output directory lies on") from error  # fmt: skip
+                         hint="make room on the output directory's disk") from error  # fmt: skip
 
 
 def _remove(folder: str) -> None:
@@ -237,7 +239,8 @@ def verdict(
     told = _told(outcome.message)
     if told.get("wall") == 0:
         raise UnavailableError("this kernel has no Landlock, which keeps code under test out of the grader's memory",
-                               missing=("landlock",), hint="use Linux 5.13 or newer, with lsm=…,landlock")  # fmt: skip
+                               missing=("landlock",),
+                               hint="use Linux 5.13 or newer, with landlock in the lsm= boot option")  # fmt: skip
     ended = outcome.status is Status.OK and told.get("code") == 0
     found = _reward(told) if reward_file else Written()
     judged = _judged(told, found, reward_file, grader) if reward_file else Reward(value=1.0)

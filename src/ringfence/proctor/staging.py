@@ -45,7 +45,7 @@ def refuse_output_in(task: Task, out: str) -> None:
     root = task.root.folder if task.root is not None else ""
     for path in (task.folder, task.workspace, root, *(path for _, path in task.own_paths())):
         if path and within(place, real(path)):
-            raise UsageError(f"{out} lies in the task, in {path}", hint="name an output directory elsewhere")
+            raise UsageError(f"{out} is in the task, in {path}", hint="name an output directory elsewhere")
 
 
 def fresh_output(path: str) -> str:
@@ -58,7 +58,7 @@ def fresh_output(path: str) -> str:
     except FileExistsError:
         _check_empty(whole)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="name a new directory, where you may make one") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="name a new directory where you may create one") from error
     os.chmod(whole, 0o700)
     return whole
 
@@ -66,10 +66,10 @@ def fresh_output(path: str) -> str:
 def _check_empty(path: str) -> None:
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{path} is a link or a file, no directory", hint="name a new directory")
+        raise UsageError(f"{path} is a link or a file, not a directory", hint="name a new directory")
     check_private(status, path)
     if os.listdir(path):
-        raise UsageError(f"{path} is not empty: an output directory takes one run", hint="name a new directory")
+        raise UsageError(f"{path} is not empty; each run needs its own output directory", hint="name a new directory")
 
 
 def stage(task: Task, folder: str) -> str:
@@ -79,10 +79,10 @@ def stage(task: Task, folder: str) -> str:
         return ""
     place = real(folder)
     if within(place, real(task.workspace)):
-        raise UsageError(f"{folder} lies in the workspace {task.workspace}", hint="name an output directory elsewhere")
+        raise UsageError(f"{folder} is in the workspace {task.workspace}", hint="name an output directory elsewhere")
     target = os.path.join(place, STAGED)
     if os.path.lexists(target):
-        raise UsageError(f"{target} is there already", hint="each run has a directory of its own")
+        raise UsageError(f"{target} already exists", hint="use a new directory for each run")
     if task.policy.base_commit:
         from ringfence.proctor.history import materialise
 
@@ -200,13 +200,14 @@ class _Copy:
         if name == ".git" and not self._policy.keep_git:
             raise UsageError(
                 f"{self._shown(path)} is a git repository, with all its history, references and settings",
-                hint="name git.base_commit in the policy, or write git.keep: true where it is a part of the task",
+                hint="name git.base_commit in the policy, or set git.keep: true if the history is part of the task",
             )
         if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
-            raise UsageError(f"{self._shown(path)[:200]}…: over {MAX_DEPTH} levels deep, or {MAX_PATH_BYTES} bytes")
+            raise UsageError(f"{self._shown(path)[:200]}…: the path has more than {MAX_DEPTH} levels "
+                             f"or {MAX_PATH_BYTES} bytes")  # fmt: skip
         if stat.S_IFMT(status.st_mode) not in _KINDS:
             raise UsageError(f"{self._shown(path)} is a FIFO, a socket or a device",
-                             hint="a workspace has files, directories and links")  # fmt: skip
+                             hint="a workspace may only have files, directories and links")  # fmt: skip
 
     def _shown(self, path: str) -> str:
         return quoted(os.path.join(self._workspace, path))

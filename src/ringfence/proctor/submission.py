@@ -82,7 +82,8 @@ def _upper(transaction: Transaction, base: str) -> str:
     place = real(base)
     found = [layer for path, layer in transaction.layers if real(path) == place]
     if transaction.kind != "overlay" or not found:
-        raise UsageError(f"{base} has no layer in this transaction", hint="create it over that directory, kind overlay")
+        raise UsageError(f"{base} has no layer in this transaction",
+                         hint="create the transaction over that directory, with kind overlay")  # fmt: skip
     return os.path.join(found[0], "upper")
 
 
@@ -223,7 +224,7 @@ def _why_not(error: OSError, sifted: Sifted, layer: Scan, target: Tree) -> str:
         target.forget()
         _empty(target.path)
         if not is_full_without(layer.used_bytes(sifted.own), _bytes_of(sifted), _free_bytes(target.path)):
-            return "the submission is larger than the room that is left on the disk"
+            return "the submission is larger than the free space on the disk"
     if error.errno in _OPERATORS or where not in sifted.own:
         raise _of_the_host(error) from error
     return f"the submission can't be imported: {entries.shown(where)}: {error.strerror}"
@@ -250,7 +251,7 @@ def _empty(folder: str) -> None:
 
 
 def _of_the_host(error: OSError) -> SetupError:
-    hint = "make room on the disk that the output directory lies on" if error.errno in _FULL else ""
+    hint = "make room on the output directory's disk" if error.errno in _FULL else ""
     name = entries.shown(os.fsdecode(error.filename)) if error.filename else "the staged workspace"
     return SetupError(_STEP, f"{name}: {error.strerror or error}", errno=error.errno or 0, hint=hint)
 

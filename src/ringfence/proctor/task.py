@@ -50,7 +50,7 @@ class Root:
         if not os.path.isabs(self.folder) or not os.path.isdir(self.folder) or real(self.folder) == "/":
             raise UsageError(f"{self.folder!r} is not a directory that can be a root", hint="give its absolute path")
         if not _is_place(self.workdir):
-            raise UsageError(f"the image's workdir, {self.workdir!r}, is not an absolute path in its plain form")
+            raise UsageError(f"the image's workdir, {self.workdir!r}, is not an absolute, normalized path")
 
 
 @record
@@ -186,11 +186,12 @@ class _Folder:
     def _inside(self, name: str) -> str:
         """The place of a name, or nothing where there is none."""
         if not is_system_text(name) or os.path.isabs(name) or ".." in name.split("/") or not name:
-            raise UsageError(f"{self.path}: {name!r} is not the name of something in the task's directory")
+            raise UsageError(f"{self.path}: {name!r} is not a name in the task's directory")
         path = os.path.join(self.path, name)
         place = real(path)
         if not within(place, self.path) or place == self.path:
-            raise UsageError(f"{path} is a link that leads out of the task", hint="put the thing itself there")
+            raise UsageError(f"{path} is a link that points outside the task",
+                             hint="put the file or directory itself there")  # fmt: skip
         return place if os.path.lexists(path) else ""
 
     def file(self, name: str, *, must: bool = False) -> str:
@@ -252,12 +253,12 @@ def _checked(values: Mapping[str, object]) -> Mapping[str, object]:
 
 def _problems(values: Mapping[str, object]) -> Iterator[Problem]:
     if not isinstance(values, Mapping):
-        yield "", f"task.yaml is a mapping, not {type(values).__name__}"
+        yield "", f"task.yaml must be a mapping, not {type(values).__name__}"
         return
     yield from _unknown(values, "")
     if values.get("version", 1) != 1 or values.get("version") is True:
         yield "version", f"{values['version']!r} is not 1, the only version"
-    yield from ((key, "is a text") for key in ("id", "setup") if not isinstance(values.get(key, ""), str))
+    yield from ((key, "must be a string") for key in ("id", "setup") if not isinstance(values.get(key, ""), str))
     yield from _grader_problems(values.get("grader", {}))
     yield from _step_problems(values.get("steps", []))
 
@@ -270,29 +271,29 @@ def _unknown(values: Mapping[str, object], section: str) -> Iterator[Problem]:
 
 def _grader_problems(grader: object) -> Iterator[Problem]:
     if not isinstance(grader, Mapping):
-        yield "grader", f"is a section with {', '.join(_KEYS['grader'])}"
+        yield "grader", f"must be a section with {', '.join(_KEYS['grader'])}"
         return
     yield from _unknown(grader, "grader")
     for key in ("command", "pytest"):
         if key in grader and not _is_list_of_texts(grader[key]):
-            yield f"grader.{key}", f"{grader[key]!r} is not a list of texts"
+            yield f"grader.{key}", f"{grader[key]!r} is not a list of strings"
     for key in ("reference", "reward_file"):
         if not isinstance(grader.get(key, ""), str):
-            yield f"grader.{key}", "is a text"
+            yield f"grader.{key}", "must be a string"
     reward = grader.get("reward_file", "")
     if isinstance(reward, str) and reward and (not reward.startswith("/") or os.path.normpath(reward) != reward):
-        yield "grader.reward_file", f"{reward!r} is not an absolute path in its plain form"
+        yield "grader.reward_file", f"{reward!r} is not an absolute, normalized path"
 
 
 def _step_problems(steps: object) -> Iterator[Problem]:
     if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps) or len(steps) > MAX_STEPS:
-        yield "steps", f"is a list of up to {MAX_STEPS} sections with {', '.join(_KEYS['steps'])}"
+        yield "steps", f"must be a list of up to {MAX_STEPS} sections with {', '.join(_KEYS['steps'])}"
         return
     for number, step in enumerate(steps, 1):
         for key, problem in _unknown(step, "steps"):
             yield "steps", f"entry {number}, {key.partition('.')[2]}: {problem}"
         if not all(isinstance(value, str) for value in step.values()) or not step.get("name"):
-            yield "steps", f"entry {number} has a name, and texts only"
+            yield "steps", f"entry {number} must have a name, and strings only"
     names = [step.get("name") for step in steps]
     if len({str(name) for name in names}) != len(names):
         yield "steps", "two steps have the same name"
@@ -337,7 +338,7 @@ def _freeze(made: object, name: str, what: str) -> None:
     """A mapping of variables that nobody can change any more; UsageError if it is not a mapping."""
     given = getattr(made, name)
     if not isinstance(given, Mapping) or not all(map(_is_variable, given.items())):
-        raise UsageError(f"{what} is not a mapping of names to texts without NUL")
+        raise UsageError(f"{what} is not a mapping of names to strings without NUL")
     object.__setattr__(made, name, MappingProxyType(dict(given)))
 
 
@@ -362,4 +363,4 @@ def _overlap(one: str, other: str) -> bool:
 
 def _check_instruction(text: str, where: str) -> None:
     if not is_system_text(text) or len(os.fsencode(text)) > INSTRUCTION_BYTES:
-        raise UsageError(f"{where}: an instruction is a text without NUL, of up to {INSTRUCTION_BYTES:,} bytes")
+        raise UsageError(f"{where}: an instruction must be text without NUL, of up to {INSTRUCTION_BYTES:,} bytes")

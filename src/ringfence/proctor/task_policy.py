@@ -117,7 +117,7 @@ class TaskPolicy:
     def from_dict(cls, values: Mapping[str, object], *, text: bytes = b"") -> TaskPolicy:
         """Make a policy of what a file says; every PolicyError names the key, such as ``limits.pids``."""
         if not isinstance(values, Mapping):
-            raise PolicyError("", f"a policy is a mapping, not {type(values).__name__}")
+            raise PolicyError("", f"a policy must be a mapping, not {type(values).__name__}")
         problems: list[Problem] = []
         flat = dict(_flat(values, "", problems))
         fields = dict(_fields(flat, problems))
@@ -202,14 +202,14 @@ def _flat(values: Mapping[str, object], section: str, problems: list[Problem]) -
         elif isinstance(value, Mapping):
             yield from _flat(value, key, problems)
         else:
-            problems.append((key, f"is a section with {', '.join(_below(key))}"))
+            problems.append((key, f"must be a section with {', '.join(_below(key))}"))
 
 
 def _fields(flat: Mapping[str, object], problems: list[Problem]) -> Iterator[tuple[str, object]]:
     """What the keys set. An empty value is refused: lines that belong below a key may have lost their indent."""
     for key, value in flat.items():
         if value is None or value == "":
-            problems.append((key, "has no value; leave the key out"))
+            problems.append((key, "has no value; omit the key"))
         elif field := _FIELD_OF[key]:
             yield field, value
     if "version" in flat and (type(flat["version"]) is not int or flat["version"] != VERSION):
@@ -223,7 +223,7 @@ def _modes(flat: Mapping[str, object]) -> Iterator[Problem]:
         if mode not in ("deny", "allowlist"):
             yield f"{section}.mode", f"{mode!r} is not deny or allowlist"
         elif mode == "deny" and allowed:
-            yield f"{section}.allow", "names hosts, and the mode is deny; write mode: allowlist"
+            yield f"{section}.allow", "names hosts, but the mode is deny; write mode: allowlist"
         elif mode == "allowlist" and not allowed:
             key = f"{section}.allow" if f"{section}.allow" in flat else f"{section}.mode"
             yield key, "the allowlist is empty; write mode: deny, or name the hosts that may be reached"
@@ -302,7 +302,7 @@ def _check_forbidden(policy: TaskPolicy) -> Iterator[Problem]:
         yield from ((key, problem) for path in paths if (problem := _path_problem(path)))
         if field == "forbidden_reads" and isinstance(policy.mount_at, str):
             above = (path for path in paths if isinstance(path, str) and within(policy.mount_at, path))
-            yield from ((key, f"{path!r} has the workspace in it, which the agent has to read") for path in above)
+            yield from ((key, f"{path!r} contains the workspace, which the agent must read") for path in above)
 
 
 def _place_problem(path: str) -> str:
@@ -310,7 +310,7 @@ def _place_problem(path: str) -> str:
     from ringfence.sandbox.showing import refuse_places
 
     if any(within(path, each) for each in OWN_PLACES):
-        return f"{path} is where a sandbox has the task's own files; name another, such as /workspace"
+        return f"{path} is reserved for the task's own files; name another, such as /workspace"
     if os.name != "posix":  # there is no such sandbox, and a policy of this system takes its own paths alone
         return ""
     try:
@@ -326,7 +326,7 @@ def _path_problem(path: object) -> str:
     if not path.startswith("/"):
         return f"{path!r} is not absolute"
     plain = "/" + posixpath.normpath(path).lstrip("/")
-    return "" if path == plain else f"{path!r} is not in its plain form, {plain!r}"
+    return "" if path == plain else f"{path!r} is not a normalized path; write {plain!r}"
 
 
 def _check_networks(policy: TaskPolicy) -> Iterator[Problem]:
@@ -347,12 +347,12 @@ def _check_git(policy: TaskPolicy) -> Iterator[Problem]:
     if not isinstance(policy.keep_git, bool):
         yield _KEY_OF["keep_git"], f"{policy.keep_git!r} is not true or false"
     elif policy.keep_git and commit:
-        yield _KEY_OF["keep_git"], "contradicts git.base_commit, which leaves all later history out"
+        yield _KEY_OF["keep_git"], "contradicts git.base_commit, which omits all later history"
 
 
 def _check_variables(policy: TaskPolicy) -> Iterator[Problem]:
     """The seed signs verdicts: neither an agent nor a server gets it."""
-    problem = f"{SEED_VARIABLE} signs verdicts; nobody gets it"
+    problem = f"{SEED_VARIABLE} signs verdicts and can't be passed on"
     if isinstance(policy.env_allow, tuple) and SEED_VARIABLE in policy.env_allow:
         yield _KEY_OF["env_allow"], problem
     for field in _NETWORKS.values():

@@ -66,11 +66,13 @@ def test_another_sign_may_join_lines() -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "word"), [
-    ("", 1, "begins with FROM"), ("RUN x", 1, "begins with FROM"), ("# only this\n", 1, "begins with FROM"),
-    ("FROM a\nINSTALL b", 2, "'INSTALL' is not a Dockerfile"), ("FROM a\n\nRUN", 3, "says nothing"),
-    ("FROM a\nRUN <<E\nnever", 2, "has no end"), ("# escape=x\nFROM a", 1, "escape"), ("FROM a b", 1, "IMAGE AS NAME"),
+    ("", 1, "must begin with FROM"), ("RUN x", 1, "must begin with FROM"), ("# only this\n", 1, "must begin with FROM"),
+    ("FROM a\nINSTALL b", 2, "'INSTALL' is not a Dockerfile"), ("FROM a\n\nRUN", 3, "has no arguments"),
+    ("FROM a\nRUN <<E\nnever", 2, "E is not closed"),
+    ("# escape=x\nFROM a", 1, "escape"), ("FROM a b", 1, "IMAGE AS NAME"),
     ("FROM a\nENV A", 2, "sets no variable"), ("FROM a\nENV A=1 B", 2, "not a NAME=value"),
-    ("FROM a\nENV 1A=2", 2, "not a NAME"), ("FROM a\nENV A='x", 2, "no end"), ("FROM a\nARG a-b", 2, "not a NAME"),
+    ("FROM a\nENV 1A=2", 2, "not a NAME"), ("FROM a\nENV A='x", 2, "quote is not closed"),
+    ("FROM a\nARG a-b", 2, "not a NAME"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_by_file_and_line(text: str, line: int, word: str) -> None:
     with pytest.raises(UsageError, match=rf"Dockerfile:{line}: .*{word}"):

@@ -125,7 +125,7 @@ def test_tests_of_pytest_go_to_their_own_grader(monkeypatch: pytest.MonkeyPatch)
     left = Submission(folder="/x", dropped=(Dropped(path="p", reason="r"),), settings=("conftest.py",))
     found = grading.grade(task, left, prepared="made")  # type: ignore[arg-type]
     assert found.reason == "made" and found.details["test_settings"] == ["conftest.py"] and found.details["dropped"]
-    with pytest.raises(UsageError, match="prepared"):
+    with pytest.raises(UsageError, match=r"prepare\(\) was not called"):
         grading.grade(task, Submission(folder="/x"))  # type: ignore[arg-type]
     task.grader = None  # type: ignore[assignment]
     with pytest.raises(UsageError, match="no grader"):

@@ -68,18 +68,18 @@ def test_what_the_host_has_is_taken(text: str) -> None:
     (START + "RUN apt-get upgrade -y", 3, "can't be done"),
     (START + "RUN pip install requests==2.0", 3, "lacks requests==2.0"),
     (START + "RUN pip install numpy", 3, "lacks numpy"),
-    (START + "RUN pip install -r requirements.txt", 3, "takes an engine"),
+    (START + "RUN pip install -r requirements.txt", 3, "needs a container engine"),
     (START + "RUN curl -LsSf https://example.com | sh", 3, "more than plain commands"),
     (START + "RUN echo hello > x", 3, "more than plain commands"), (START + "RUN make install", 3, "can't be done"),
     (START + "RUN rm -rf /nowhere", 3, "/nowhere would be removed"),
     (START + "RUN rm -rf /tmp/../nowhere", 3, "would be removed"),
-    (START + "RUN <<E\nx\nE", 3, "takes an engine"), (START + 'RUN ["make"]', 3, "takes an engine"),
-    (START + "RUN --mount=type=cache,target=/x true", 3, "takes an engine"),
+    (START + "RUN <<E\nx\nE", 3, "needs a container engine"), (START + 'RUN ["make"]', 3, "needs a container engine"),
+    (START + "RUN --mount=type=cache,target=/x true", 3, "needs a container engine"),
     (START + "RUN mkdir -p /data", 3, "outside"), (START + "RUN mkdir ../x", 3, "outside"),
     (START + "RUN chmod 777 *", 3, "can't be done"), (START + "RUN echo 'a", 3, "can't be read"),
     (START + "COPY a /etc/a", 3, "outside the working directory /app"),
     (START + "COPY --from=other a .", 3, "--from"), (START + "COPY --chown=agent a .", 3, "one user"),
-    (START + "COPY a", 3, "no source"), (START + "ADD https://example.com/a .", 3, "fetched"),
+    (START + "COPY a", 3, "must name a source"), (START + "ADD https://example.com/a .", 3, "fetched"),
     (START + "ADD a.tar.gz .", 3, "unpacked"), (START + "USER agent", 3, "no user 'agent'"),
     (START + 'ENTRYPOINT ["/start"]', 3, "can't be done"), (START + "VOLUME /data", 3, "can't be done"),
     (START + 'SHELL ["bash", "-c"]', 3, "can't be done"), (START + "ONBUILD RUN x", 3, "can't be done"),
@@ -107,7 +107,7 @@ def test_variables_and_folders_are_honoured() -> None:
 
 @pytest.mark.parametrize("root", ["", "guess", "Host"])
 def test_without_a_word_of_the_user_nothing_runs(root: str) -> None:
-    with pytest.raises(UsageError, match="nobody said") as told:
+    with pytest.raises(UsageError, match="was not chosen") as told:
         rootfs.refuse_neither("task.toml", root)
     assert "--image" in told.value.hint and "--rootfs host" in told.value.hint
 
@@ -170,7 +170,7 @@ def test_nothing_is_written_through_a_link_that_an_earlier_copy_laid(line: str, 
         folder.mkdir(parents=True)
     (context / "first" / "away").symlink_to(outside)
     (context / "second" / "away" / "file").write_text("x")
-    with pytest.raises(UsageError, match="leads out of the workspace"):
+    with pytest.raises(UsageError, match="points outside the workspace"):
         lay(context, "COPY first .", line)
     assert not os.listdir(outside)
 
@@ -184,12 +184,12 @@ def test_modes_are_set_and_the_same_is_laid_once(context: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "word"), [
-    ("COPY ../secret .", "leads out of the context"), ("COPY up/secret .", "not in the context"),
+    ("COPY ../secret .", "is outside the context"), ("COPY up/secret .", "not in the context"),
     ("COPY tests .", "the task's own files"), ("COPY tests/answer .", "the task's own files"),
     ("COPY . .", "the task's own files"), ("COPY t* .", "the task's own files"),
     ("COPY absent .", "not in the context"), ("COPY data .", "is not a file"),
-    ("COPY data/out out\nCOPY run.sh out/planted", "leads out of the workspace"),
-    ("COPY data/out out\nRUN mkdir out/planted", "leads out of the workspace"),
+    ("COPY data/out out\nCOPY run.sh out/planted", "points outside the workspace"),
+    ("COPY data/out out\nRUN mkdir out/planted", "points outside the workspace"),
     ("RUN chmod 755 absent", "not in the workspace"),
 ])  # fmt: skip
 def test_a_hostile_context_reaches_nothing_of_the_host(line: str, word: str, context: Path) -> None:
@@ -207,5 +207,5 @@ def test_a_hostile_context_reaches_nothing_of_the_host(line: str, word: str, con
 def test_a_list_of_what_is_left_out_takes_an_engine(context: Path) -> None:
     (context / ".dockerignore").write_text("*.csv")
     assert tree(lay(context)) == {}
-    with pytest.raises(UsageError, match=r"\.dockerignore: .* is not known here"):
+    with pytest.raises(UsageError, match=r"\.dockerignore: .* is not supported here"):
         lay(context, "COPY run.sh .")

@@ -54,7 +54,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
         out.write_text("")
     else:
         out.symlink_to(tmp_path / ("other" if kind == "link" else "missing"))
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="not a directory"):
         staging.fresh_output(str(out))
     assert os.listdir(tmp_path / "other") == [] and not (tmp_path / "missing").exists()
 
@@ -198,7 +198,7 @@ def test_too_many_files_are_told(workspace: Path, tmp_path: Path, monkeypatch: p
 def test_too_deep_folders_are_told(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "MAX_DEPTH", 20)
     (workspace / Path(*["d"] * 30)).mkdir(parents=True)
-    _refused(workspace, tmp_path, "over 20 levels deep")
+    _refused(workspace, tmp_path, "more than 20 levels")
 
 
 def test_a_file_that_can_not_be_read_is_told(workspace: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_run_in_the_workspace_is_refused(workspace: Path) -> None:
     """It would copy itself for ever."""
     out = workspace / "out"
     out.mkdir()
-    with pytest.raises(UsageError, match="lies in the workspace"):
+    with pytest.raises(UsageError, match="is in the workspace"):
         staging.stage(_task(workspace), str(out))
 
 

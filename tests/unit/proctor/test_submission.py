@@ -216,7 +216,7 @@ def test_the_operators_full_disk_is_an_error_and_the_agents_full_layer_is_a_fail
     assert full.value.errno == errno.ENOSPC and full.value.hint
     made.target.rmdir()
     monkeypatch.setattr(submission, "SPARE_BYTES", 1000)  # the agent's megabyte is more than what is missing
-    assert "larger than the room" in made.take().problem and os.listdir(made.target) == []
+    assert "larger than the free space" in made.take().problem and os.listdir(made.target) == []
 
 
 def test_whose_fault_a_full_disk_is() -> None:

@@ -90,7 +90,7 @@ def test_what_is_neither_file_folder_nor_link_is_refused_and_waited_for_by_nobod
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     Path("t").mkdir()
     make(Path("t/odd"))
-    with pytest.raises(EvidenceError, match="neither file, directory nor link"):
+    with pytest.raises(EvidenceError, match="is not a file, a directory or a link"):
         read_input("scaffold", "t", "t")
     with pytest.raises(EvidenceError):
         read_input("agent", "odd", "t/odd")
@@ -107,7 +107,7 @@ def test_a_link_leads_to_what_is_bound_or_to_the_system(tmp_path: Path, target: 
     if allowed:
         assert read_input("scaffold", "t", str(tmp_path / "t")).files == 1
     else:
-        with pytest.raises(EvidenceError, match="leads out"):
+        with pytest.raises(EvidenceError, match="points outside"):
             read_input("scaffold", "t", str(tmp_path / "t"))
 
 
@@ -208,8 +208,8 @@ def test_every_difference_is_told(handed_in: Submitted, tmp_path: Path) -> None:
                     environment=("MODEL_API_KEY", "OTHER"))  # fmt: skip
     told = differences(declared, capture(now))
     assert told == [
-        "agent agent is another one: the same size, other content",
-        "instruction AGENTS.md is in the manifest and not here",
+        "agent agent differs: the same size, other content",
+        "instruction AGENTS.md is in the manifest but not here",
         "scaffold more is not in the manifest", "the variable OTHER is not in the manifest"]  # fmt: skip
     fewer = Submitted(agent_binary=handed_in.agent_binary, scaffold=handed_in.scaffold,
                       instructions=handed_in.instructions)  # fmt: skip
@@ -223,7 +223,7 @@ def test_names_are_texts_and_each_is_there_once(tmp_path: Path) -> None:
         (tmp_path / folder / "x").write_text("x")
     one, other = str(tmp_path / "a" / "x"), str(tmp_path / "b" / "x")
     two = Submitted(agent_binary=one, scaffold=(one, other))
-    with pytest.raises(UsageError, match="called x"):
+    with pytest.raises(UsageError, match="are named x"):
         capture(two)
     with pytest.raises(UsageError, match="not UTF-8"):
         [*Submitted(agent_binary=os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).named()]
@@ -433,7 +433,7 @@ def test_the_command_line_writes_and_checks_a_manifest(
     capsys.readouterr()
     assert cli.proctor_main(["manifest", "verify", *words, "--manifest", file, "--task", task.folder]) == 2
     told = capsys.readouterr().err
-    assert "AGENTS.md is another one" in told and "instruction/AGENTS.md: oracle string of oracle/expected.txt" in told
+    assert "AGENTS.md differs" in told and "instruction/AGENTS.md: oracle string of oracle/expected.txt" in told
     assert cli.proctor_main(["manifest", "create", *words, "--out", file, "--task", task.folder, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["known_answers"] and answer["sha256"] and SECRET not in json.dumps(answer)

@@ -99,7 +99,7 @@ def test_what_a_node_sends_must_hold_and_the_first_stays(
     spoilt = {**sent.files, "agent.stdout": b"other words"}
     for files in (spoilt, {**sent.files, "../up": b""}, {**sent.files, "more": b""}, {}):
         told = answering(replace(sent, files=files))
-        assert told.state is State.FAILED and "does not hold" in told.error, files.keys()
+        assert told.state is State.FAILED and "is not valid" in told.error, files.keys()
         assert os.listdir(folder) == [] and not (tmp_path / "up").exists()
     assert answering("rubbish").state is State.FAILED
     assert answering(sent).state is State.VERDICT

@@ -100,12 +100,12 @@ def test_a_task_with_a_command_of_its_own_needs_no_script(folder: Path) -> None:
     ("steps:\n  - {name: a, comand: b}\n",
      'task.yaml:1:1: steps: entry 1, comand: unknown key; did you mean "command"?'),
     ("steps: [{name: a}, {name: a}]\n", "task.yaml:1:1: steps: two steps have the same name"),
-    ("steps: [{command: a}]\n", "task.yaml:1:1: steps: entry 1 has a name, and texts only"),
-    ("grader: {pytest: test_it.py}\n", "task.yaml:1:10: grader.pytest: 'test_it.py' is not a list of texts"),
+    ("steps: [{command: a}]\n", "task.yaml:1:1: steps: entry 1 must have a name, and strings only"),
+    ("grader: {pytest: test_it.py}\n", "task.yaml:1:10: grader.pytest: 'test_it.py' is not a list of strings"),
     ("grader: {reward_file: reward.txt}\n",
-     "task.yaml:1:10: grader.reward_file: 'reward.txt' is not an absolute path in its plain form"),
+     "task.yaml:1:10: grader.reward_file: 'reward.txt' is not an absolute, normalized path"),
     ("version: 3\n", "task.yaml:1:1: version: 3 is not 1, the only version"),
-    ("- a\n", "task.yaml:1:1: task.yaml is a mapping, not list"),
+    ("- a\n", "task.yaml:1:1: task.yaml must be a mapping, not list"),
 ])  # fmt: skip
 def test_a_wrong_task_yaml_is_refused_by_file_line_and_key(folder: Path, text: str, told: str) -> None:
     (folder / "task.yaml").write_text(text)
@@ -124,14 +124,14 @@ def test_no_link_of_a_strangers_task_shows_other_files_of_the_host(folder: Path,
         (folder / name).rename(tmp_path / "away")
     (folder / name).symlink_to(private if name in ("workspace", "oracle") else private / "key")
     assert os.path.exists(folder / name)  # control: the link leads there
-    _refused(folder, name, "is a link that leads out of the task")
+    _refused(folder, name, "is a link that points outside the task")
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../away", "oracle/../../away", ""])
 def test_no_name_in_task_yaml_leads_out_either(folder: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "away").mkdir()
     (folder / "task.yaml").write_text(f"grader: {{reference: '{name}'}}\nsetup: '{name}'\n")
-    _refused(folder, "is not the name of something in the task's directory")
+    _refused(folder, "is not a name in the task's directory")
 
 
 def test_a_link_inside_the_task_is_followed_once(folder: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_network_is_that_of_the_phase(
 
 def test_the_whole_network_is_given_to_nobody_and_that_is_said(task: Callable[[Path], Path]) -> None:
     folder = _toml(task(HARBOR / "hello-file"), "[verifier]\nnetwork_mode = 'no-network'")
-    assert any("network_mode is public; here the agent may reach nobody" in note for note in load_harbor(folder).notes)
+    assert any("network_mode is public; here the agent may reach no host" in note for note in load_harbor(folder).notes)
     named = load_harbor(folder, allow=["pypi.org"])
     assert tuple(map(str, named.policy.network)) == ("pypi.org",) and named.policy.grader_network == ()
     assert any("the whole network" in note for note in load_tb1(TB1 / "hello-world").notes)
@@ -187,8 +187,8 @@ def said(error: SandboxError) -> str:
 
 WRONG_TOML = [
     ("version = ", "not TOML"), ("a = 1\na = 2", "not TOML"), ("\xff", "not TOML"),
-    ("agent = 5", "agent: is a section"),
-    ("version = 1", "version: 1 is not a text"), ("colour = 'red'", "colour: unknown key"),
+    ("agent = 5", "agent: must be a section"),
+    ("version = 1", "version: 1 is not a string"), ("colour = 'red'", "colour: unknown key"),
     ("[agent]\ntimout_sec = 5", 'agent.timout_sec: unknown key; did you mean "timeout_sec"'),
     ("[agent]\ntimeout_sec = 0", "agent.timeout_sec: 0 is not"), ("[agent]\ntimeout_sec = 'x'", "agent.timeout_sec"),
     ("[agent]\ntimeout_sec = inf", "agent.timeout_sec"), ("[agent]\ntimeout_sec = true", "agent.timeout_sec"),
@@ -201,7 +201,7 @@ WRONG_TOML = [
     ("[agent]\nallowed_hosts = ['http://a/b']", "agent.allowed_hosts"),
     ("[agent]\nnetwork_mode = 'public'\nallowed_hosts = ['a.example']", "agent.allowed_hosts: names hosts"),
     ("[verifier]\ntimeout_sec = -1", "verifier.timeout_sec"), ("[verifier]\nenv = { A = 1 }", "verifier.env: 'A'"),
-    ("[verifier]\nenv = { 'A=B' = 'c' }", "verifier.env"), ("[verifier]\nenv = 'A=b'", "verifier.env: is a section"),
+    ("[verifier]\nenv = { 'A=B' = 'c' }", "verifier.env"), ("[verifier]\nenv = 'A=b'", "env: must be a section"),
     ("[verifier]\nenvironment_mode = 'separate'", "verifier.environment_mode: a verifier with artifacts alone"),
     ("[verifier]\nenvironment_mode = 'both'", "verifier.environment_mode: 'both' is not one of"),
     ("[verifier.environment]\ncpus = 1", "verifier.environment: a verifier with an image of its own"),
@@ -210,7 +210,7 @@ WRONG_TOML = [
     ("[environment]\nmemory_mb = 0", "environment.memory_mb"),
     ("[environment]\nmemory_mb = 1.5", "environment.memory_mb"),
     ("[environment]\nmemory = '2 bananas'", "environment.memory: '2 bananas'"),
-    ("[environment]\nmemory = '1G'\nmemory_mb = 1024", "environment.memory: stands beside memory_mb"),
+    ("[environment]\nmemory = '1G'\nmemory_mb = 1024", "environment.memory: is given as well as memory_mb"),
     ("[environment]\nstorage = 5", "environment.storage"), ("[environment]\ncpus = 'many'", "environment.cpus"),
     ("[environment]\nallow_internet = 'yes'", "environment.allow_internet"),
     ("[environment]\nbuild_timeout_sec = 0", "environment.build_timeout_sec"),
@@ -349,13 +349,13 @@ def test_no_link_of_a_task_leads_out_of_it(name: str, task: Callable[[Path], Pat
     place = folder / name
     os.rename(place, tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", place)
-    with pytest.raises(UsageError, match="leads out of the task"):
+    with pytest.raises(UsageError, match="points outside the task"):
         load_harbor(folder)
 
 
 def test_without_a_word_for_the_root_a_task_is_refused_with_both_ways() -> None:
     for load, folder in ((harbor.load, HARBOR / "hello-file"), (terminal_bench.load, TB1 / "hello-world")):
-        with pytest.raises(UsageError, match="nobody said") as told:
+        with pytest.raises(UsageError, match="was not chosen") as told:
             load(str(folder), rootfs="", host=Host())
         assert "--image" in told.value.hint and "--rootfs host" in told.value.hint
 

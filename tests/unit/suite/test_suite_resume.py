@@ -93,7 +93,7 @@ def test_a_receipt_that_somebody_else_signed_does_not_count(out: Path) -> None:
 
 def test_one_bench_at_a_time_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_WAIT_S", 0.0)
-    refused = pytest.raises(UsageError, match="another bench works in it")
+    refused = pytest.raises(UsageError, match="another bench is using it")
     with output.held(str(tmp_path / "out")) as folder, refused, output.held(folder):
         pass
     with output.held(folder) as again:
@@ -121,7 +121,7 @@ def test_what_workers_left_half_done_is_removed_and_what_is_whole_stays(tmp_path
     (tmp_path / "tasks").chmod(0o700)
     with output.held(str(tmp_path)) as folder:
         assert os.listdir(os.path.join(folder, "tasks")) == ["whole"]
-        with pytest.raises(UsageError, match="tasks/whole belongs to no task"):
+        with pytest.raises(UsageError, match="tasks/whole does not belong to a selected task"):
             output.refuse_others(folder, {"other"})
         output.refuse_others(folder, {"whole", "other"})
 
@@ -197,7 +197,7 @@ def test_a_workers_word_is_no_verdict(tmp_path: Path) -> None:
     swapped = Result(id="b", state=State.VERDICT, out=s.complete_folder(tmp_path / "tasks", "other").out)
     rows = _run({"a": [lie], "b": [swapped]}, retries=0)
     assert [row.word for row in rows.values()] == ["failed", "failed"]
-    assert "does not hold" in rows["a"].error
+    assert "is not valid" in rows["a"].error
 
 
 def test_results_that_nobody_asked_for_or_that_come_twice_count_once(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_link_in_a_suite_makes_no_task_of_what_lies_elsewhere(tmp_path: Path) 
     mine = _generic(tmp_path / "mine")
     _generic(tmp_path / "suite" / "a")
     (tmp_path / "suite" / "b").symlink_to(mine)
-    with pytest.raises(UsageError, match="b is a link that leads out of the suite"):
+    with pytest.raises(UsageError, match="b is a link that points outside the suite"):
         tasks_of(str(tmp_path / "suite"))
     assert [entry.id for entry in tasks_of(str(tmp_path / "suite"), skip=["b"])] == ["a"]
     (tmp_path / "link").symlink_to(tmp_path / "suite")
@@ -159,7 +159,7 @@ def test_a_list_and_one_object_are_data_sets_too(tmp_path: Path) -> None:
     ([_instance(), {"instance_id": "x"}], r"set.jsonl: x: repo: is missing"),
     ([_instance(7)], r"set.jsonl: instance_id: "),  # type: ignore[arg-type]
     ([7], r"set.jsonl: row 1 is not an object"),
-    ([_instance(), _instance()], "'o__n-1' is there twice"),
+    ([_instance(), _instance()], "'o__n-1' appears twice"),
     ([_instance(repo="../../etc")], r"repo: '../../etc' is not owner/name"),
     ([_instance(repo="../n")], r"'../n' is not owner/name"),
     ([_instance(repo="other/one")], "no clone of other/one"),

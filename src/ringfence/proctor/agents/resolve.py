@@ -81,7 +81,7 @@ def _used(name: str, row: ReadyAgent, have: Mapping[str, str]) -> list[Credentia
             found.setdefault(each.host, each)
     if not found:
         names = " or ".join(each.variable for each in row.credentials)
-        raise UnavailableError(f"{MARK}{name} needs a key, and none of {names} is set", missing=("credential",),
+        raise UnavailableError(f"{MARK}{name} needs a key, but none of {names} is set", missing=("credential",),
                                hint=f"export {names}; the agent gets none of them, the gateway does")  # fmt: skip
     return [*found.values()]
 

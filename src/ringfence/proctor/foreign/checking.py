@@ -26,7 +26,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 def problems(values: object, table: Table, section: str = "") -> Iterator[Problem]:
     """Everything that is wrong with a section: (key with those above it, what is wrong)."""
     if not isinstance(values, Mapping):
-        yield section, f"is a section with {', '.join(table)}"
+        yield section, f"must be a section with {', '.join(table)}"
         return
     for name, value in values.items():
         key = f"{section}.{name}" if section else str(name)
@@ -87,7 +87,7 @@ def texts_at(values: Mapping[str, object], key: str) -> tuple[str, ...]:
 
 
 def text(value: object) -> str:
-    return "" if isinstance(value, str) else f"{value!r} is not a text"
+    return "" if isinstance(value, str) else f"{value!r} is not a string"
 
 
 def filled(value: object) -> str:
@@ -99,7 +99,7 @@ def flag(value: object) -> str:
 
 
 def seconds(value: object) -> str:
-    return "" if _is_number(value) and value > 0 else f"{value!r} is not a number of seconds above 0"  # type: ignore[operator]
+    return "" if _is_number(value) and value > 0 else f"{value!r} is not a number of seconds greater than 0"  # type: ignore[operator]
 
 
 def number(value: object) -> str:
@@ -108,20 +108,20 @@ def number(value: object) -> str:
 
 def count(value: object) -> str:
     sound = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return "" if sound else f"{value!r} is not a whole number above 0"
+    return "" if sound else f"{value!r} is not an integer greater than 0"
 
 
 def texts(value: object) -> str:
     sound = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-    return "" if sound else f"{value!r} is not a list of texts"
+    return "" if sound else f"{value!r} is not a list of strings"
 
 
 def variables(value: object) -> str:
     """Names and values that a process can have."""
     if not isinstance(value, Mapping):
-        return "is a section of names and texts"
+        return "must be a section of names and strings"
     wrong = [name for name, each in value.items() if not isinstance(each, str) or not _is_variable(name, each)]
-    return f"{wrong[0]!r} is no variable with a text" if wrong else ""
+    return f"{wrong[0]!r} is not a variable with a string" if wrong else ""
 
 
 def one_of(*words: str) -> Check:

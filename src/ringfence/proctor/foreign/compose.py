@@ -119,9 +119,9 @@ def variables_of(value: object) -> dict[str, str]:
     found = {}
     for name, text in rows:
         if text is None or not name or "\0" in f"{name}{text}":
-            raise ValueError(f"{name!r} has no value of its own: a task gets no variable of yours")
+            raise ValueError(f"{name!r} has no value of its own: a task gets none of your variables")
         if "$" in str(text) and not _OWN.fullmatch(str(text)):
-            raise ValueError(f"{name!r} asks for a variable of yours: {str(text)[:60]!r}")
+            raise ValueError(f"{name!r} asks for one of your variables: {str(text)[:60]!r}")
         if "$" not in str(text):
             found[name] = str(text)
     return found

@@ -82,7 +82,7 @@ def read(text: str, path: str) -> Dockerfile:
     first = next((each for each in found.instructions if each.name != "ARG"), None)
     if first is None or first.name != "FROM":
         line = first.line if first else 1
-        raise UsageError(f"{path}:{line}: a Dockerfile begins with FROM")
+        raise UsageError(f"{path}:{line}: a Dockerfile must begin with FROM")
     return found
 
 
@@ -165,7 +165,7 @@ def _instruction(text: str, line: int, path: str) -> Instruction:
         flags.append((flag[1], flag[2] or ""))
         rest = rest[flag.end() :]
     if not rest:
-        raise UsageError(f"{path}:{line}: {name} says nothing")
+        raise UsageError(f"{path}:{line}: {name} has no arguments")
     return Instruction(name=name, text=rest, line=line, flags=tuple(flags))
 
 
@@ -177,7 +177,7 @@ def _heredoc(lines: list[str], number: int, name: str, dash: bool, where: str) -
         if line == name:
             return "".join(f"{each}\n" for each in found), number
         found.append(line)
-    raise UsageError(f"{where}: the text that should end with {name} has no end")
+    raise UsageError(f"{where}: the heredoc {name} is not closed")
 
 
 # ---- values
@@ -234,7 +234,7 @@ def _value(text: str, dockerfile: Dockerfile, where: Instruction) -> tuple[str, 
             parts.append("\\$" if sign == "$" and quote == "'" else sign)
         place += 1
     if quote:
-        raise dockerfile.problem(where, "a quote has no end")
+        raise dockerfile.problem(where, "a quote is not closed")
     return "".join(parts), text[place:].lstrip()
 
 

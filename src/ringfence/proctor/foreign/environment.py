@@ -95,8 +95,8 @@ def _text(path: str) -> str:
 def _refuse_other_reader(found: Dockerfile) -> None:
     """Anybody's image would be pulled and would read the file in its own way: our checks of it would mean nothing."""
     if found.syntax and not _OFFICIAL.fullmatch(found.syntax):
-        raise UsageError(f"{found.path}:{found.syntax_line}: syntax: {found.syntax[:80]!r} would read it in place of "
-                         "the engine", hint="leave the line out")  # fmt: skip
+        raise UsageError(f"{found.path}:{found.syntax_line}: syntax: {found.syntax[:80]!r} would read it instead of "
+                         "the engine", hint="remove the line")  # fmt: skip
 
 
 def _on_host(said: Described, found: Dockerfile | None, host: HostFacts) -> Prepared:
@@ -216,8 +216,8 @@ def _refuse_triggers_of_bases(found: Dockerfile, engine: Engine) -> None:
     own = {name for _, name in reading.stages(found)}
     for base, _ in reading.stages(found):
         if base not in own and base != "scratch" and engine.has_image(base) and engine.image(base).triggers:
-            raise UsageError(f"{found.path}: FROM {base}: it has ONBUILD steps, which would run unseen",
-                             hint="build an image from it yourself, and name that")  # fmt: skip
+            raise UsageError(f"{found.path}: FROM {base}: it has ONBUILD steps, which would run unchecked",
+                             hint="build an image from it yourself, and name that image")  # fmt: skip
 
 
 def _refuse_own_files(said: Described, found: Dockerfile) -> None:

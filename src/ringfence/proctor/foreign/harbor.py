@@ -53,21 +53,21 @@ def _user(value: object) -> str:
 
 def _place(value: object) -> str:
     sound = isinstance(value, str) and value.startswith("/") and os.path.normpath(value) == value
-    return "" if sound else f"{value!r} is not an absolute path in its plain form"
+    return "" if sound else f"{value!r} is not an absolute, normalized path"
 
 
 _MODE = checking.one_of("public", "no-network", "allowlist")
-_OS = "only Linux is run"
+_OS = "only Linux is supported"
 _NETWORK: checking.Table = {"network_mode": _MODE, "allowed_hosts": checking.texts}
 _ENVIRONMENT: checking.Table = {
     **_NETWORK,
     "build_timeout_sec": checking.seconds, "docker_image": checking.filled,
     "os": lambda value: "" if str(value).lower() == "linux" else f"{value!r}: {_OS}",
     "cpus": checking.number, "memory_mb": checking.count, "storage_mb": checking.count, "memory": _size,
-    "storage": _size, "gpus": refused("there are no graphics processors in a sandbox"), "gpu_types": checking.texts,
-    "tpu": refused("there are no tensor processors in a sandbox"), "env": checking.variables,
-    "mcp_servers": refused("servers beside the agent are not run"), "skills_dir": checking.filled,
-    "healthcheck": refused("no service is started that could be waited for"), "workdir": _place,
+    "storage": _size, "gpus": refused("a sandbox has no graphics processors"), "gpu_types": checking.texts,
+    "tpu": refused("a sandbox has no tensor processors"), "env": checking.variables,
+    "mcp_servers": refused("MCP servers are not started"), "skills_dir": checking.filled,
+    "healthcheck": refused("no service is started that could be checked"), "workdir": _place,
     "allow_internet": checking.flag,
 }  # fmt: skip
 _KEYS: checking.Table = {
@@ -113,10 +113,10 @@ def _contradictions(values: Mapping[str, object]) -> Iterator[Problem]:
             yield from ((f"{section}.allowed_hosts", problem) for problem in _host_problems(hosts))
     users = [at(values, f"{section}.user") for section in ("agent", "verifier")]
     if users[1] is not None and users[1] != users[0] and (users[0] is not None or users[1] not in ("root", 0)):
-        yield "verifier.user", f"{users[1]!r} is not the agent's user, and there is one for both"
+        yield "verifier.user", f"{users[1]!r} is not the agent's user; a task has one user for both"
     for old, new in (("memory", "memory_mb"), ("storage", "storage_mb")):
         if at(values, f"environment.{old}") is not None and at(values, f"environment.{new}") is not None:
-            yield f"environment.{old}", f"stands beside {new}; leave it out"
+            yield f"environment.{old}", f"is given as well as {new}; omit it"
 
 
 def _host_problems(hosts: Sequence[str]) -> list[str]:
@@ -165,7 +165,7 @@ def _described(folder: TaskFolder, file: str, values: Mapping[str, object]) -> D
         if folder.file(f"environment/{name}"):
             raise UsageError(f"{folder.path}/environment/{name}: services beside the agent's are not run")
     if not dockerfile and not image:
-        raise UsageError(f"{file}: environment.docker_image: there is neither an image nor environment/Dockerfile")
+        raise UsageError(f"{file}: environment.docker_image: there is neither an image nor an environment/Dockerfile")
     user = at(values, "agent.user")
     return Described(
         where=file, name=os.path.basename(folder.path), context=os.path.dirname(dockerfile), dockerfile=dockerfile,
@@ -236,10 +236,10 @@ def _notes(file: str, values: Mapping[str, object], allow: Sequence[str]) -> Ite
     """What is not as the task says, in words."""
     public = [section for section in ("agent", "verifier") if _mode(values, section) == "public"]
     if public:
-        instead = f"may reach {', '.join(allow)}" if allow else "may reach nobody; --allow HOST names whom"
+        instead = f"may reach {', '.join(allow)}" if allow else "may reach no host; name hosts with --allow HOST"
         yield f"{file}: network_mode is public; here the {' and the '.join(public)} {instead}"
     if at(values, "environment.cpus") is not None:
-        yield f"{file}: environment.cpus: no share of processors is held, only their time"
+        yield f"{file}: environment.cpus: a share of processors is not enforced, only processor time"
     for key, what in (("artifacts", "artifacts are not collected; final.diff has what changed"),
                       ("environment.skills_dir", "skills stay where the image has them")):  # fmt: skip
         if at(values, key):
@@ -258,7 +258,7 @@ def _variables(
             if template[1] in given:
                 return given[template[1]]
             if template[2] is None and must:
-                problem = f"asks for your variable {template[1]}; --env {template[1]} gives it"
+                problem = f"asks for your variable {template[1]}; pass it with --env {template[1]}"
                 raise checking.error(file, [(where, problem)])
             return template[2] or ""
 

@@ -64,9 +64,9 @@ def read_instance(path: str, instance_id: str = "") -> Instance:
     if len(found) == 1:
         return instance_of(found[0], path)
     if instance_id:
-        raise UsageError(f"{path}: {len(found)} rows with instance_id {instance_id!r}", hint="one is needed")
-    raise UsageError(f"{path}: {len(found)} rows, and one is run at a time",
-                     hint="name one with --instance-id, or run all with proctor bench")  # fmt: skip
+        raise UsageError(f"{path}: {len(found)} rows have the instance_id {instance_id!r}; exactly one is needed")
+    raise UsageError(f"{path}: the file has {len(found)} rows, and one instance is run at a time",
+                     hint="choose one with --instance-id, or run all with proctor bench")  # fmt: skip
 
 
 def rows_of(path: str) -> list[Mapping[str, object]]:
@@ -126,9 +126,9 @@ def _wrong(where: str, key: str, problem: str) -> UsageError:
 def _text(row: Mapping[str, object], key: str, where: str) -> str:
     found = row.get(key)
     if not isinstance(found, str) or not found:
-        raise _wrong(where, key, "is missing" if key not in row else "is a text that is not empty")
+        raise _wrong(where, key, "is missing" if key not in row else "must be a non-empty string")
     if not is_system_text(found):
-        raise _wrong(where, key, "has a NUL, or what is not text")
+        raise _wrong(where, key, "must not contain NUL, and must be valid text")
     return found
 
 
@@ -147,7 +147,7 @@ def _check_names(texts: Mapping[str, str], where: str) -> None:
 def _patch(row: Mapping[str, object], key: str, where: str) -> str:
     found = row.get(key, "")
     if not isinstance(found, str):
-        raise _wrong(where, key, "is a text")
+        raise _wrong(where, key, "must be a string")
     if key == "test_patch" and key not in row:
         raise _wrong(where, key, "is missing")
     checked_patch(found, f"{where}: {key}")
@@ -171,9 +171,9 @@ def _test_set(row: Mapping[str, object], key: str, where: str) -> tuple[str, ...
         try:
             found = json.loads(found)
         except (ValueError, RecursionError) as error:
-            raise _wrong(where, key, f"a text that is not JSON: {error}") from error
+            raise _wrong(where, key, f"is a string that is not JSON: {error}") from error
     if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
-        raise _wrong(where, key, "is a list of names of tests, or one in a text")
+        raise _wrong(where, key, "must be a list of test names, or one as a JSON string")
     if len(found) > MAX_TESTS:
         raise _wrong(where, key, f"has more than {MAX_TESTS} names")
     return tuple(dict.fromkeys(found))

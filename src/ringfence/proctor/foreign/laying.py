@@ -48,7 +48,7 @@ def workspace_of(dockerfile: Dockerfile, laid: Laid, context: str, without: Sequ
         _move(made, final)
         return final
     except OSError as error:
-        raise UsageError(f"{dockerfile.path}: what it copies can't be laid: {error.strerror}") from error
+        raise UsageError(f"{dockerfile.path}: can't copy: {error.strerror}") from error
     finally:
         remove_tree(place)
 
@@ -64,7 +64,7 @@ def _move(made: str, final: str) -> None:
 
 def _refuse_ignored(dockerfile: Dockerfile, laid: Laid, context: str) -> None:
     if any(isinstance(step, Copied) for step in laid.steps) and os.path.lexists(os.path.join(context, IGNORE_FILE)):
-        raise UsageError(f"{os.path.join(context, IGNORE_FILE)}: what a COPY leaves out by it is not known here",
+        raise UsageError(f"{os.path.join(context, IGNORE_FILE)}: COPY with such a file is not supported here",
                          hint="--image builds the image with an engine instead")  # fmt: skip
 
 
@@ -89,19 +89,20 @@ class _Laying:
         place = os.path.join(self._top, rest) if rest else self._top
         above = place if not os.path.islink(place) else os.path.dirname(place)
         if not within(real(above), real(self._top)):
-            raise UsageError(f"{self._file.path}: {path} leads out of the workspace over a link")
+            raise UsageError(f"{self._file.path}: {path} points outside the workspace through a link")
         return place
 
     def _make_folder(self, place: str) -> None:
         """An earlier COPY may have put a link anywhere: nothing is written where a link leads out."""
         if not within(real(place), real(self._top)):
-            raise UsageError(f"{self._file.path}: {place[len(self._top) :]} leads out of the workspace over a link")
+            raise UsageError(f"{self._file.path}: {place[len(self._top) :]} points outside the workspace "
+                             "through a link")  # fmt: skip
         os.makedirs(place, exist_ok=True)
 
     def _set_mode(self, step: Made) -> None:
         place = self._inside(step.path)
         if os.path.islink(place) or not os.path.exists(place):
-            raise UsageError(f"{self._file.path}: {step.path} is not in the workspace; its mode can't be set")
+            raise UsageError(f"{self._file.path}: {step.path} is not in the workspace; so its mode can't be set")
         os.chmod(place, _mode(step.mode, stat.S_IMODE(os.stat(place).st_mode)))
 
     def _copy(self, step: Copied) -> None:
@@ -119,7 +120,7 @@ class _Laying:
         """What a source names in the context."""
         plain = os.path.normpath(source.lstrip("/"))
         if plain == ".." or plain.startswith("../"):
-            raise self._file.problem(step.where, f"{source!r} leads out of the context")
+            raise self._file.problem(step.where, f"{source!r} is outside the context")
         matches = sorted(_matching(self._context, plain.split("/"))) if plain != "." else [self._context]
         if not matches:
             raise self._file.problem(step.where, f"{source!r} is not in the context {self._context}")
@@ -129,7 +130,7 @@ class _Laying:
 
     def _refuse(self, step: Copied, path: str) -> None:
         if not within(real(os.path.dirname(path) if path != self._context else path), self._context):
-            raise self._file.problem(step.where, f"{path} leads out of the context over a link")
+            raise self._file.problem(step.where, f"{path} points outside the context through a link")
         if any(within(own, path) or within(path, own) for own in self._own if os.path.lexists(own)):
             raise self._file.problem(step.where, f"{path} has the task's own files in it: the agent would see them")
 

@@ -76,7 +76,7 @@ def check_files(paths: Iterable[str], where: str) -> None:
         try:
             check_path(path)
             if path.startswith("-"):
-                raise PatchError(f"{path!r} is an option, and no file")
+                raise PatchError(f"{path!r} is an option, not a file")
         except PatchError as error:
             raise UsageError(f"{where}: FAIL_TO_PASS or PASS_TO_PASS: {error}") from error
 

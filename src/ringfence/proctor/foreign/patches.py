@@ -99,7 +99,7 @@ class _Reader:
             elif self._is_plain_head():
                 found.append(self._file(FilePatch()))
             elif self._line().startswith(b"@@ -"):
-                raise PatchError(f"line {self._at + 1}: a hunk without the name of its file")
+                raise PatchError(f"line {self._at + 1}: a hunk without a file name")
             else:
                 self._at += 1
         return found
@@ -163,14 +163,14 @@ class _Reader:
         self._at += 1
         while old_count or new_count:
             if self._at >= len(self._lines):
-                raise PatchError(f"line {hunk.line}: a hunk that is cut short")
+                raise PatchError(f"line {hunk.line}: a hunk is cut short")
             line = self._line() or b" "
             sign = line[0]
             if line.startswith(_NO_LINE_END):
                 self._end_without_newline(hunk)
                 continue
             if sign not in b" -+" or (sign != ord("+") and not old_count) or (sign != ord("-") and not new_count):
-                raise PatchError(f"line {self._at + 1}: not what its hunk announces")
+                raise PatchError(f"line {self._at + 1}: does not match its hunk's header")
             old_count, new_count = old_count - (sign != ord("+")), new_count - (sign != ord("-"))
             hunk.rows.append((sign, line[1:] + b"\n"))
             self._at += 1
@@ -194,7 +194,7 @@ def _ranges(line: bytes, number: int) -> tuple[tuple[int, int], tuple[int, int]]
             raise ValueError
         return _range(words[1][1:]), _range(words[2][1:])
     except (ValueError, IndexError):
-        raise PatchError(f"line {number}: {line[:80].decode('utf-8', 'replace')!r} begins no hunk") from None
+        raise PatchError(f"line {number}: {line[:80].decode('utf-8', 'replace')!r} does not begin a hunk") from None
 
 
 def _range(text: bytes) -> tuple[int, int]:
@@ -253,7 +253,7 @@ def _unquoted(text: bytes, number: int) -> str:
             made.append(_ESCAPES[text[at + 1]])
             at += 2
         else:
-            raise PatchError(f"line {number}: a name in quotes that git does not write")
+            raise PatchError(f"line {number}: a quoted name in a form that git does not write")
     return os.fsdecode(bytes(made))
 
 
@@ -265,7 +265,7 @@ def check_path(path: str) -> None:
     """PatchError of a name that leaves the repository, or is git's own."""
     parts = path.split("/")
     if "\0" in path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
-        raise PatchError(f"{path!r} leaves the repository, or is not the plain form of a path")
+        raise PatchError(f"{path!r} is outside the repository, or is not a normalized path")
     if any(part.lower().rstrip(". ") == ".git" or part.lower().startswith("git~") for part in parts):
         raise PatchError(f"{path!r} is git's own")
 
@@ -294,14 +294,14 @@ def _check_clear(patch: FilePatch, now: Read) -> None:
     if patch.old and now(patch.old) is None:
         raise PatchError(f"{patch.old}: the repository has no such file")
     if patch.new and patch.new != patch.old and now(patch.new) is not None:
-        raise PatchError(f"{patch.new} is there already")
+        raise PatchError(f"{patch.new} already exists")
 
 
 def _changed(patch: FilePatch, before: Content | None) -> Content:
     start = before or Content(b"")
     data = changed(start.data, patch.hunks, patch.path)
     if not patch.new and data:
-        raise PatchError(f"{patch.old}: it is removed with other contents than it has")
+        raise PatchError(f"{patch.old}: the patch removes it, but its content differs")
     return Content(data, patch.mode == EXECUTABLE if patch.mode else start.executable)
 
 
@@ -353,7 +353,7 @@ def read_below(folder: str, most: int = sys.maxsize) -> Read:
         place = folder
         for part in path.split("/"):
             if os.path.islink(place) and place != folder:
-                raise PatchError(f"{path}: a link stands in its way")
+                raise PatchError(f"{path}: a link is in the way")
             place = os.path.join(place, part)
         if not os.path.lexists(place):
             return None

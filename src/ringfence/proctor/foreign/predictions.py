@@ -38,7 +38,7 @@ def read_predictions(path: str) -> dict[str, Prediction]:
     for number, row in enumerate(rows, 1):
         made = _prediction(row, f"{path}: row {number}")
         if made.instance_id in found:
-            raise UsageError(f"{path}: row {number}: instance_id: {made.instance_id!r} is there twice")
+            raise UsageError(f"{path}: row {number}: instance_id: {made.instance_id!r} appears twice")
         found[made.instance_id] = made
     return found
 
@@ -51,13 +51,13 @@ def _named(item: tuple[str, object]) -> Mapping[str, object]:
 def _prediction(row: Mapping[str, object], where: str) -> Prediction:
     name, patch, model = (row.get(key, "") for key in ("instance_id", "model_patch", "model_name_or_path"))
     if not isinstance(name, str) or not name:
-        raise UsageError(f"{where}: instance_id: is a text that is not empty")
+        raise UsageError(f"{where}: instance_id: must be a non-empty string")
     if patch is None:
         patch = ""  # an agent that gave up
     if not isinstance(patch, str) or "model_patch" not in row:
-        raise UsageError(f"{where}: model_patch: is a text with a patch")
+        raise UsageError(f"{where}: model_patch: must be a string with a patch")
     if not isinstance(model, str):
-        raise UsageError(f"{where}: model_name_or_path: is a text")
+        raise UsageError(f"{where}: model_name_or_path: must be a string")
     return Prediction(instance_id=name, model_patch=patch, model_name_or_path=model)
 
 

@@ -20,7 +20,7 @@ from ringfence.proctor.foreign.dockerfile import Dockerfile, Instruction
 from ringfence.proctor.foreign.host_facts import HostFacts, plain_name
 
 ROOTS = ("host", "image")
-NEITHER = "it names an image, and nobody said on which root the task is to run"
+NEITHER = "it names an image, and the task's root was not chosen"
 _BOTH_WAYS = ("--image builds the task's image with docker or podman and runs on its root",
               "--rootfs host runs on this host's own root, where the host has all that the image would")  # fmt: skip
 _NOT_HERE = "this can't be done on the host's root"
@@ -103,7 +103,7 @@ class _Check:
         for step in self._steps:
             path = step.target if isinstance(step, Copied) else step.path
             if not within(path.rstrip("/") or "/", workdir):
-                raise self._refused(step.where, f"{path} lies outside the working directory {workdir}")
+                raise self._refused(step.where, f"{path} is outside the working directory {workdir}")
         return Laid(workdir=workdir, environment=MappingProxyType(self._environment), steps=tuple(self._steps),
                     notes=tuple(self._notes))  # fmt: skip
 
@@ -128,7 +128,7 @@ class _Check:
     def _from(self, each: Instruction) -> None:
         found = reading.stages(self._file)
         if len(found) > 1 or each.flags:
-            raise self._refused(each, "several stages, or another platform, take an engine")
+            raise self._refused(each, "several stages, or another platform, need a container engine")
         image = found[0][0]
         base = _OF_TERMINAL_BENCH.fullmatch(image)
         if base:
@@ -144,12 +144,12 @@ class _Check:
         if name not in (*_OF_DEBIAN, "python") or "alpine" in image:
             raise self._refused(each, f"{image} is not of a distribution that can be compared with this host's")
         if "debian" not in family:
-            raise self._refused(each, f"{image} is Debian's kind, and this host is {', '.join(sorted(family)) or '?'}")
+            raise self._refused(each, f"{image} is based on Debian; this host is {', '.join(sorted(family)) or '?'}")
         wanted = ".".join(version.split(".")[:2])
         if name == "python" and wanted not in ("", "3") and wanted != self._host.python():
             raise self._refused(each, f"{image} has Python {wanted}, and this host {self._host.python() or 'none'}")
         if name != "python":
-            self._notes.append(f"{self._file.path}: FROM {image}: the host's own release is used in its place")
+            self._notes.append(f"{self._file.path}: FROM {image}: the host's own release is used instead")
 
     def _user(self, each: Instruction) -> None:
         if each.text.split(":")[0] not in ("root", "0"):
@@ -177,12 +177,13 @@ class _Check:
         other = flags.keys() - {"chown", "chmod"}
         mode = flags.get("chmod", "")
         if other or each.heredocs or (mode and not re.fullmatch(r"[0-7]{3,4}", mode)):
-            raise self._refused(each, f"{', '.join(f'--{name}' for name in other) or each.text[:60]!r} takes an engine")
+            raise self._refused(each, f"{', '.join(f'--{name}' for name in other) or each.text[:60]!r} needs a "
+                                      "container engine")  # fmt: skip
         if flags.get("chown", "root").split(":")[0] not in ("root", "0"):
             raise self._refused(each, "on the host's root all files belong to one user")
         words = each.words() or tuple(reading.expanded(word, self._known()) for word in _words(each.text))
         if len(words) < 2:
-            raise self._refused(each, "names no source and target")
+            raise self._refused(each, "must name a source and a target")
         *sources, target = words
         for source in sources:
             if "://" in source or (each.name == "ADD" and _ARCHIVE.search(source)):
@@ -194,7 +195,7 @@ class _Check:
 
     def _run(self, each: Instruction) -> None:
         if each.flags or each.heredocs or each.words() is not None:
-            raise self._refused(each, "a RUN of this form takes an engine")
+            raise self._refused(each, "a RUN of this form needs a container engine")
         for words in self._commands(each):
             problem = self._command(words, each)
             if problem:
@@ -234,7 +235,7 @@ class _Check:
     def _apt(self, rest: list[str]) -> str:
         verbs = [word for word in rest if not word.startswith("-")]
         if not verbs or verbs[0] in _APT_NOTHING:
-            return "" if verbs else "does nothing that is known"
+            return "" if verbs else "is a command whose effect is unknown"
         if verbs[0] != "install":
             return _NOT_HERE
         lacking = [name for name in verbs[1:] if not self._has_package(name)]
@@ -247,14 +248,14 @@ class _Check:
 
     def _pip(self, rest: list[str]) -> str:
         if rest[:1] != ["install"]:
-            return "only install is known of pip"
+            return "of pip, only install is supported"
         lacking, words = [], iter(rest[1:])
         for word in words:
             if word in ("--no-cache-dir", "--upgrade", "-U", "-q", "--quiet", "--break-system-packages"):
                 continue
             found = None if word.startswith("-") else _PIN.fullmatch(word)
             if found is None:
-                return f"{word!r} of pip takes an engine"
+                return f"pip's {word!r} needs a container engine"
             version = self._host.distribution(plain_name(found[1]))
             lacking += [word] if not version or (found[2] and found[2] != version) else []
         return f"the host's Python lacks {', '.join(lacking)}" if lacking else ""

@@ -84,14 +84,14 @@ def _root(image: str, row: Instance, engine: Engine | None) -> Root:
 
 def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
     if rootfs not in (HOST, IMAGE):
-        raise UsageError("an instance needs a root: its image, or the host's", hint="say --image or --rootfs host")
+        raise UsageError("an instance needs a root: its image, or the host's", hint="add --image or --rootfs host")
     if not os.path.isdir(repo):
         raise UsageError(f"{repo} is not a directory", hint=f"--repo names a clone of {row.repo}")
     if grade and not row.patch.strip():
         raise UsageError(f"{row.where}: patch: is missing, and grading needs it",
-                         hint="it tells which tests can pass here")  # fmt: skip
+                         hint="without it nobody can tell which tests must pass")  # fmt: skip
     if grade and not row.fail_to_pass:
-        raise UsageError(f"{row.where}: FAIL_TO_PASS: is empty, so nothing would tell a solution from none")
+        raise UsageError(f"{row.where}: FAIL_TO_PASS: must not be empty: only these tests show a solution")
 
 
 def _own(row: Instance, repo: str) -> list[str]:

@@ -153,7 +153,8 @@ class _Trials:
     def _check(self, told: Told) -> None:
         python = self.outcome.argv[0]
         if told.missing:
-            raise UsageError(f"{python} has no pytest", hint=f"{python} -m pip install pytest, or name one by --python")
+            raise UsageError(f"{python} has no pytest",
+                             hint=f"{python} -m pip install pytest, or name one with --python")  # fmt: skip
         if told.doubt or told.finished not in (0, 1):
             raise self._unfit(told.doubt or next(iter(told.uncollected.values()), "") or self.outcome.reason)
 

@@ -33,6 +33,6 @@ def load(
     if not kind:
         raise UsageError(f"{folder} is not a Harbor or Terminal-Bench task: it has neither {harbor.FILE} nor "
                          f"{terminal_bench.FILE} and {terminal_bench.SCRIPT}",
-                         hint="proctor run takes tasks of our own format")  # fmt: skip
+                         hint="proctor run takes tasks in ringfence's own format")  # fmt: skip
     made = harbor.load if kind == "harbor" else terminal_bench.load
     return made(folder, rootfs=rootfs, allow=allow, environment=environment, build_network=build_network)

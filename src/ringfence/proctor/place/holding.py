@@ -22,7 +22,7 @@ from ringfence.proctor.task import Task
 
 HELD = "held"
 MAX_ENTRIES = 2_000_000
-_HINT = "leave it as it is while a run begins"
+_HINT = "do not change it while a run starts"
 
 
 def source_of(task: Task, path: str) -> Tree:
@@ -31,7 +31,7 @@ def source_of(task: Task, path: str) -> Tree:
     try:
         return Tree(path, resolve=not (task.folder and within(path, task.folder)))
     except CheckpointError as error:
-        raise UsageError(f"{path} is not the directory that it was when the task was read", hint=_HINT) from error
+        raise UsageError(f"{path} was replaced after the task was read", hint=_HINT) from error
 
 
 def hold(task: Task, given: Sequence[Input], staged: str, place: str) -> Task:
@@ -77,7 +77,7 @@ def _held(task: Task, digests: Mapping[tuple[str, str], str], folder: str) -> Ta
 def _compare(copy: str, path: str, digest: str) -> None:
     found = tree_digest(copy).sha256 if os.path.isdir(copy) else file_digest(copy).sha256
     if found != digest:
-        raise UsageError(f"{path} was changed while the run began: it is not what the evidence says", hint=_HINT)
+        raise UsageError(f"{path} changed while the run started, so it no longer matches the evidence", hint=_HINT)
 
 
 def _copy_file(task: Task, path: str, target: str) -> None:

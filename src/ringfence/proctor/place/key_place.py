@@ -26,7 +26,7 @@ def refuse_in(key_file: str, shown: Iterable[str], commands: Iterable[Sequence[s
     for path in (*shown, *by_itself_too):
         if within(real(key_file), real(path)):
             raise UsageError(f"the signing key {key_file} would be shown to the agent or its grader, in {path}",
-                             hint="keep it elsewhere, or name another")  # fmt: skip
+                             hint="keep the key elsewhere, or name another")  # fmt: skip
 
 
 def refuse_in_task(key_file: str, task: Task, agent: str, shown: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ def refuse_in(workspace: str) -> None:
     """UsageError where a workspace holds one: it would be copied, and may change meanwhile."""
     for path in found_in([workspace]) if workspace else ():
         raise UsageError(f"the workspace holds the directory of another proctored run, {path}",
-                         hint="move it elsewhere: an agent would read what another one handed in")  # fmt: skip
+                         hint="move it elsewhere: an agent could read another one's submission")  # fmt: skip
 
 
 def _below(top: str) -> Iterator[str]:

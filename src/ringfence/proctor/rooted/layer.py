@@ -310,7 +310,7 @@ def _head(scan: Scan, path: str) -> bytes:
 
 
 def _no_source(path: str, _: Entry) -> int:
-    raise CheckpointError(f"{entries.shown(path)} would have to be written anew")
+    raise CheckpointError(f"{entries.shown(path)} would have to be written again")
 
 
 def grading_layers(folder: str, bases: list[str], layer: str) -> Transaction:

@@ -40,7 +40,7 @@ class Submitted:
         for role, path in rows:
             name = _name(path)
             if (role, name) in seen:
-                raise UsageError(f"two inputs of the role {role} are called {name}", hint="rename one of them")
+                raise UsageError(f"two {role} inputs are named {name}", hint="rename one of them")
             seen.add((role, name))
             yield role, name, path
 
@@ -81,7 +81,7 @@ def differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
     """How the files differ from what a manifest says, one sentence for each difference; empty: not at all. Variables
     that are declared but not given are no difference."""
     said, there = _by_name(declared), _by_name(found)
-    told = [f"{_title(key)} is in the manifest and not here" for key in said.keys() - there.keys()]
+    told = [f"{_title(key)} is in the manifest but not here" for key in said.keys() - there.keys()]
     told += [f"{_title(key)} is not in the manifest" for key in there.keys() - said.keys()]
     told += [_difference(key, said[key], there[key]) for key in said.keys() & there.keys() if said[key] != there[key]]
     extra = set(found["environment_variables"]) - set(declared["environment_variables"])
@@ -103,7 +103,8 @@ def _name(path: str) -> str:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        raise UsageError(f"{path!a}: its name is not UTF-8", hint="rename it; names inside may be any") from None
+        raise UsageError(f"{path!a}: its name is not UTF-8",
+                         hint="rename it; names inside it may be arbitrary") from None  # fmt: skip
     return name
 
 
@@ -120,7 +121,7 @@ def _difference(key: tuple[str, str], said: Mapping[str, Any], there: Mapping[st
         return f"{_title(key)} is a {there['kind']}, and a {said['kind']} in the manifest"
     sizes = f"{there['files']} files of {there['bytes']} bytes, not {said['files']} of {said['bytes']}"
     same_size = (said["files"], said["bytes"]) == (there["files"], there["bytes"])
-    return f"{_title(key)} is another one: {'the same size, other content' if same_size else sizes}"
+    return f"{_title(key)} differs: {'the same size, other content' if same_size else sizes}"
 
 
 def _check(document: object, where: str) -> None:

@@ -43,7 +43,7 @@ class Left:
         self.counts[place] -= count
         if self.counts[place] < 0:
             raise EvidenceError(f"{quoted(path)}: more than {MAX_ENTRIES:,} entries or {MAX_BYTES >> 30} GiB",
-                                hint="hand in less")  # fmt: skip
+                                hint="submit less")  # fmt: skip
 
 
 def no_look(_: str, __: Iterator[bytes]) -> None:
@@ -101,8 +101,8 @@ def _tree(role: str, name: str, place: str, look: Look) -> Input:
                 pairs.append((label, kind + sha256.encode()))
                 files, total = files + 1, total + size
             else:
-                raise EvidenceError(f"{quoted(os.path.join(place, relative))} is neither file, directory nor link",
-                                    hint="hand in files, directories and links only")  # fmt: skip
+                raise EvidenceError(f"{quoted(os.path.join(place, relative))} is not a file, a directory or a link",
+                                    hint="submit only files, directories and links")  # fmt: skip
     finally:
         tree.close()
     return Input(role=role, name=name, kind="tree", sha256=labelled_digest(pairs), bytes=total, files=files)
@@ -159,8 +159,8 @@ def _link(tree: Tree, place: str, relative: str) -> str:
     text = os.readlink(name, **where)
     target = real(os.path.join(place, os.path.dirname(relative), text))
     if not any(within(target, top) for top in (place, *SYSTEM_FOLDERS)):
-        raise EvidenceError(f"{quoted(os.path.join(place, relative))} is a link that leads out of what is handed in",
-                            hint="put the thing itself there, or name it too")  # fmt: skip
+        raise EvidenceError(f"{quoted(os.path.join(place, relative))} is a link that points outside what is submitted",
+                            hint="put the file or directory itself there, or name its target too")  # fmt: skip
     return sha256_hex(os.fsencode(text))
 
 
@@ -169,4 +169,4 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _changed(path: str) -> EvidenceError:
-    return EvidenceError(f"{quoted(path)} changed while it was read", hint="try again when nobody writes there")
+    return EvidenceError(f"{quoted(path)} changed while it was read", hint="try again when nothing writes there")

@@ -106,7 +106,7 @@ def bench(
     entries = tasks_of(plan.suite, repos=plan.repos, options=plan.options, only=plan.only, skip=plan.skip)
     scaffold = tuple(map(absolute, plan.scaffold))
     if within(real(plan.out), real(plan.suite)):
-        raise UsageError(f"{plan.out} lies in the suite {plan.suite}", hint="name an output directory elsewhere")
+        raise UsageError(f"{plan.out} is in the suite {plan.suite}", hint="name an output directory elsewhere")
     _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)))
     _refuse_place_of_key(key_file, plan)
     with output.held(plan.out) as folder:

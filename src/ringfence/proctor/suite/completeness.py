@@ -85,7 +85,7 @@ def _check_receipt(out: str, public_key: str, nonce: str) -> None:
     content = shaped(parse(payload), _RECEIPT, "receipt")
     listed = [(each["name"], each["digest"]["sha256"]) for each in content["subject"]]
     if content["predicate"]["nonce"] != nonce or listed != [*_files(out)]:
-        raise UsageError(f"{out} is not as it was left")
+        raise UsageError(f"{out} was changed after the run")
 
 
 def _files(out: str, below: str = "") -> Iterator[tuple[str, str]]:

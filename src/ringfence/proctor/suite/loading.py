@@ -22,7 +22,7 @@ def load(entry: Entry, place: str = "") -> Task:
 
 def _generic(entry: Entry, place: str) -> Task:
     if entry.options.get("rootfs") == "image":
-        raise UsageError(f"{entry.path} names no image", hint="leave --image out: its root is the host's")
+        raise UsageError(f"{entry.path} names no image", hint="omit --image: its root is the host's")
     task = Task.from_folder(entry.path, policy=entry.options.get("policy"))
     return replace(task, policy=replace(task.policy, env_allow=())) if entry.options.get("no-env") else task
 

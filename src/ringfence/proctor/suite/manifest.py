@@ -90,7 +90,7 @@ def checked(data: bytes, folder: str, trust: Trust) -> Checked:
         try:
             proof = _checked_bundle(os.path.join(folder, subject["name"]), subject, task, predicate["suite"], trust)
             if proof.signers[0] not in signers:
-                raise EvidenceError("is signed by another key than the manifest")
+                raise EvidenceError("is signed with a different key than the manifest")
         except (SandboxError, OSError) as error:
             raise EvidenceError(f"{task['id']!a}: {subject['name']}: {_words(error)}") from error
     return Checked(

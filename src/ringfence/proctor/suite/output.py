@@ -51,7 +51,7 @@ def refuse_others(folder: str, names: Collection[str]) -> None:
     """UsageError where there are results of tasks that were not chosen: a directory belongs to one choice of tasks."""
     others = [name for name in sorted(os.listdir(os.path.join(folder, TASKS))) if name not in names]
     if others:
-        raise UsageError(f"{os.path.join(folder, TASKS, others[0])} belongs to no task that was chosen",
+        raise UsageError(f"{os.path.join(folder, TASKS, others[0])} does not belong to a selected task",
                          hint="name another output directory, or remove it")  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _take(lock: int, path: str, on_wait: Callable[[], None]) -> None:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
         if time.monotonic() > patience:
-            raise UsageError(f"{path}: another bench works in it", hint="name another directory, or wait for its end")
+            raise UsageError(f"{path}: another bench is using it", hint="name another directory, or wait for its end")
         on_wait()
         time.sleep(_LOOK_S)
 

@@ -151,7 +151,7 @@ class RayExecutor:
         try:
             return replace(value.result, out=self._kept(name, value.files))
         except (SandboxError, OSError) as error:
-            told = f"what {value.result.where or 'a node'} sent does not hold: {error}"
+            told = f"what {value.result.where or 'a node'} sent is not valid: {error}"
             return Result(id=name, state=State.FAILED, error=told, where=value.result.where)
 
     def _kept(self, name: str, files: Mapping[str, bytes]) -> str:

@@ -44,7 +44,7 @@ def _row(entry: Entry, result: Result, order: Order, public_key: str, attempts: 
     try:
         return row_of(entry, result, suite=order.suite, public_key=public_key, attempts=attempts)
     except (SandboxError, OSError) as error:
-        failed = Result(id=entry.id, state=State.FAILED, error=f"its bundle does not hold: {error}")
+        failed = Result(id=entry.id, state=State.FAILED, error=f"its bundle is not valid: {error}")
         return row_of(entry, failed, suite=order.suite, public_key=public_key, attempts=attempts)
 
 

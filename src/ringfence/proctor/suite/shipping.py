@@ -82,7 +82,7 @@ def place(shipped: Shipped, received: Received, ray: RayModule) -> None:
             raise UnavailableError(f"{shipped.path} can't be made on the node: {error}", missing=("inputs",),
                                    hint="use paths that every node can make, or share them") from error  # fmt: skip
     if _digest(shipped.path) != shipped.sha256:
-        raise UnavailableError(f"the node has another {shipped.path}", missing=("inputs",),
+        raise UnavailableError(f"the node has a different {shipped.path}", missing=("inputs",),
                                hint="remove it there, or name another path here")  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def tasks_of(
     found = [*_entries(absolute(suite), absolute(repos) if repos else "", given)]
     chosen = [entry for entry in found if _is_chosen(entry.id, only, skip)]
     if not chosen:
-        raise UsageError(f"{suite}: none of {counted(len(found), 'task')} is chosen" if found else
+        raise UsageError(f"{suite}: none of {counted(len(found), 'task')} is selected" if found else
                          f"{suite} has no task in it", hint="proctor init makes the directory of one")  # fmt: skip
     _refuse_doubles(chosen)
     _refuse_others(chosen, absolute(suite))
@@ -58,7 +58,7 @@ def _entries(suite: str, repos: str, options: Mapping[str, str]) -> Iterator[Ent
         yield from _instances(suite, repos, options)
         return
     if repos:
-        raise UsageError(f"--repos is for a data set of SWE-bench, and {suite} is none")
+        raise UsageError(f"--repos is for a SWE-bench data set, and {suite} is not one")
     if not os.path.isdir(suite):
         raise UsageError(f"{suite} is not a directory", hint="a suite is a directory of tasks, or a *.json or *.jsonl")
     if kind := _kind_of(suite):
@@ -115,14 +115,14 @@ def _refuse_doubles(entries: Sequence[Entry]) -> None:
     for entry in entries:
         other = seen.setdefault(folder_name(entry.id), entry)
         if other is not entry:
-            raise UsageError(f"{entry.path}: the id {entry.id!r} is there twice, also in {other.path}")
+            raise UsageError(f"{entry.path}: the id {entry.id!r} appears twice, also in {other.path}")
 
 
 def _refuse_others(entries: Sequence[Entry], suite: str) -> None:
     """A suite may be somebody else's: no link in it turns a directory of the caller's into a task."""
     for entry in entries:
         if entry.path != suite and not within(real(entry.path), real(suite)):
-            raise UsageError(f"{entry.path} is a link that leads out of the suite", hint="put the task itself there")
+            raise UsageError(f"{entry.path} is a link that points outside the suite", hint="put the task itself there")
 
 
 def _checked(entries: Sequence[Entry]) -> Iterator[Entry]:
@@ -132,10 +132,10 @@ def _checked(entries: Sequence[Entry]) -> Iterator[Entry]:
         if not entry.kind:
             raise UsageError(
                 f"{entry.path} is not a task: no task.toml, no task.yaml with run-tests.sh, no workspace/, no grade.sh",
-                hint=f"leave it out with --skip {entry.id!r}",
+                hint=f"skip it with --skip {entry.id!r}",
             )
         if entry.kind in ("harbor", "terminal-bench") and "policy" in entry.options:
-            raise UsageError(f"{entry.path} sets its agent's policy by itself", hint="leave --policy out")
+            raise UsageError(f"{entry.path} sets its agent's policy by itself", hint="omit --policy")
         if entry.kind == "generic":
             task = load(entry)
             other = names.setdefault(task.id, entry.path)
