@@ -125,7 +125,7 @@ def test_a_file_of_tokens_has_no_token_and_is_nobody_elses(tmp_path: Path, known
     assert made not in mine.read_text() and mine.stat().st_mode & 0o777 == 0o600
     assert token_rules.read_tokens(str(mine)).tenant_of(f"Bearer {made}").name == "new"  # type: ignore[union-attr]
     mine.chmod(0o622)
-    with pytest.raises(UsageError, match="written by others"):
+    with pytest.raises(UsageError, match="writable by others"):
         token_rules.read_tokens(str(mine))
     with pytest.raises(UsageError):
         token_rules.add_token(str(mine), "x", ("everything",))
@@ -148,7 +148,7 @@ def test_a_commit_takes_its_own_scope(here: Here, token: dict[str, str], place: 
             if allowed:
                 box.commit()
             else:
-                with pytest.raises(SandboxError, match="not for you"):
+                with pytest.raises(SandboxError, match="no longer have access"):
                     box.commit()
         assert (place / "work" / f"{name}.txt").exists() is allowed
 

@@ -584,7 +584,7 @@ def test_without_tokens_no_network_list_leads_back(
     policies = {"online": NamedPolicy(name="online", policy=QUICK.with_changes(network=rules))}
     given = settings(tmp_path, policies=policies, host=host, port=8700)
     if is_refused:
-        with pytest.raises(UsageError, match="online: by the rule"):
+        with pytest.raises(UsageError, match="online: with the rule"):
             given.checked()
     else:
         assert given.checked()

@@ -100,7 +100,7 @@ def test_a_second_service_does_not_get_the_same_state(tmp_path: Path) -> None:
     with command(tmp_path) as (address, process):
         done = _ended("-m", "ringfence", "serve", "--port", "0", "--state", state)
         assert (done.returncode, done.stdout) == (2, ""), done
-        assert f"{state}: another service has this state" in done.stderr and "--state" in done.stderr, done
+        assert f"{state}: another service is using this directory" in done.stderr and "--state" in done.stderr, done
         port = int(address.rpartition(":")[2])
         assert ask(port, "POST", "/v1/runs", {"argv": ["true"]})[0] == 200  # the first one goes on
         process.kill()

@@ -26,10 +26,10 @@ _MOST_ANSWER_BYTES = 256 << 20
 
 
 class Full(SandboxError):
-    """There is no room; ``retry_after_s`` says when to come again."""
+    """There is no room; ``retry_after_s`` says when to try again."""
 
     def __init__(self, message: str, retry_after_s: float, reason: str) -> None:
-        super().__init__(message, hint=f"come again in {retry_after_s:.0f} s")
+        super().__init__(message, hint=f"try again in {retry_after_s:.0f} s")
         self.retry_after_s = retry_after_s
         self.reason_word = reason
 
@@ -96,7 +96,7 @@ class Admission:
         theirs = sum(each.tenant.name == tenant.name for each in self.waiting)
         shared = bool(tenant.digest) or len(self._of) > 1
         if len(self.waiting) >= self.queue or (shared and theirs >= max(1, self.queue // 2)):
-            raise Full(f"{len(self.waiting)} wait already", self._wait_s(), "queue")
+            raise Full(f"the queue is full ({len(self.waiting)} wait)", self._wait_s(), "queue")
         self.waiting.append(place)
         self._serve_waiting()  # those before it may all belong to tenants at their quota
         return place
@@ -131,7 +131,7 @@ class Admission:
         while begun and begun[0] <= now - _MINUTE_S:
             begun.popleft()
         if len(begun) >= tenant.runs_per_minute:
-            raise Full(f"{tenant.name} may begin {tenant.runs_per_minute} runs a minute",
+            raise Full(f"{tenant.name} may start {tenant.runs_per_minute} runs per minute",
                        max(1.0, begun[0] + _MINUTE_S - now), "runs_per_minute")  # fmt: skip
         if tenant.runs_per_minute < 2**31:
             begun.append(now)
@@ -202,7 +202,7 @@ class Admission:
 class Bodies:
     """Limits the request bodies that one tenant has in memory at a time, from their first byte to the answer."""
 
-    _told = "requests of yours hold {now} bytes already"
+    _told = "your requests already hold {now} bytes"
 
     def __init__(self, most_bytes: int = _MOST_BODY_BYTES) -> None:
         self._most = most_bytes
@@ -256,7 +256,7 @@ class Unfinished:
         """Count one while entered. ``is_let_in``: it has been counted before, and goes on."""
         now = self.now.get(tenant, 0)
         if now >= self._most and not is_let_in:
-            raise Refused(429, f"{now} requests of yours are not finished", headers={"retry-after": "1"})
+            raise Refused(429, f"you have {now} unfinished requests", headers={"retry-after": "1"})
         self.now[tenant] = now + 1
         try:
             yield
@@ -269,7 +269,7 @@ class Unfinished:
 class Unread(Bodies):
     """The same of answers that a tenant has not read yet."""
 
-    _told = "answers of yours hold {now} bytes that nobody has read yet: read them first"
+    _told = "your unread answers hold {now} bytes: read them first"
 
     def __init__(self) -> None:
         super().__init__(_MOST_ANSWER_BYTES)

@@ -114,7 +114,7 @@ def application(service: Service) -> Application:
 
 
 def _too_many() -> Refused:
-    return Refused(503, "the service has as many connections as it may have", hint="come again in a second",
+    return Refused(503, "the service has reached its limit of connections", hint="try again in a second",
                    headers={"retry-after": "1", "connection": "close"})  # fmt: skip
 
 
@@ -124,13 +124,13 @@ def go_on(service: Service, requests: RunRequests) -> None:
         tenant, spec = service.tokens.named(str(document.get("tenant"))), document["spec"]
         try:
             if "run" not in tenant.scopes:
-                raise UsageError("its token may not run programs any more")
+                raise UsageError("its token may no longer run programs")
             if "box" in spec or "pool" in spec:
                 raise UsageError("its box or pool was closed when the service ended")
             run: Run = requests.started(tenant, spec)
         except SandboxError as error:
             why = service.host_paths.without(str(error))
-            service.runs.lose(run_id, document, f"it could not be begun again: {why}")
+            service.runs.lose(run_id, document, f"it could not be started again: {why}")
             continue
         service.runs.rename(run, run_id, document)
         tell("run_resumed", run=run_id, state=QUEUED)
@@ -266,7 +266,7 @@ def _without_frames(error: Exception) -> Exception:
 async def _unrouted(_: Request, error: Exception) -> Response:
     """The answer for an unknown path or method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    words = {404: "there is no such address", 405: "not by this method"}
+    words = {404: "there is no such address", 405: "method not allowed"}
     headers: dict[str, Any] = {**guard.SECURITY_HEADERS, **(getattr(error, "headers", None) or {})}
     return json_response(status, {"error": {"type": "Refused", "message": words.get(status, "refused")}}, headers)
 

@@ -40,11 +40,11 @@ class BoxRequests:
         """A box that is about to be used: it gives no access to what the operator has taken away since it was made."""
         found = self._found(ask)
         if not ask.tenant.may_pick(found.policy_name):
-            raise Refused(403, f"the policy {found.policy_name} is not for you any more")
+            raise Refused(403, f"you no longer have access to the policy {found.policy_name}")
         if found.workspace:
             known = self._service.settings.workspaces.get(found.workspace)
             if known is None or known.path not in found.bases or not ask.tenant.may_work_on(found.workspace):
-                raise Refused(403, f"the workspace {found.workspace} is not for you any more")
+                raise Refused(403, f"you no longer have access to the workspace {found.workspace}")
         return found
 
     # ---- life
@@ -200,8 +200,8 @@ class BoxRequests:
     async def commit(self, ask: Ask) -> Answer:
         box = self._box(ask)
         if box.workspace and not may_commit(self._service, ask.tenant, box):
-            raise Refused(403, "changes of this workspace are not for you to carry over",
-                          hint="the operator sets commit: true, and gives a token the scope commit")  # fmt: skip
+            raise Refused(403, "you may not commit changes to this workspace",
+                          hint="the operator must set commit: true, and give your token the scope commit")  # fmt: skip
         return Answer(json=await self._service.boxes.use(box, self._committed, box, ask.body))
 
     def _committed(self, box: KeptBox, given: dict[str, Any]) -> dict[str, object]:
@@ -239,7 +239,7 @@ def _visit(spec: dict[str, Any]) -> Job:
     stdin = to_bytes(spec["input"], "input") if "input" in spec else None if spec.get("interactive") else b""
     cwd = spec.get("cwd")
     if cwd is not None and not cwd.startswith("/"):
-        raise UsageError("cwd: a directory inside the box, from its root on")
+        raise UsageError("cwd must be an absolute path inside the box")
     return Job(argv=tuple(spec["argv"]), stdin=stdin, files=files, environment=spec.get("env", {}), cwd=cwd,
                foreign=True)  # fmt: skip
 
@@ -247,7 +247,7 @@ def _visit(spec: dict[str, Any]) -> Job:
 def _refuse_checkpoint(transaction: Transaction, policy: SandboxPolicy) -> None:
     problem = problem_with_another(transaction, policy)
     if problem:
-        hint = "remove one that you do not need, or commit or close the box: both remove them all"
+        hint = "remove one that you do not need; committing or closing the box removes them all"
         raise Refused(409, problem, hint=hint)
 
 

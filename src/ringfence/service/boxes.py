@@ -79,7 +79,7 @@ class KeptBox:
             if self.transaction is None:
                 self.transaction = Transaction.open(registry.opened(self.id))
             if self.box is None and not self.may_open:
-                raise BusyError(f"the box {self.id} was parked meanwhile", hint="come again")
+                raise BusyError(f"the box {self.id} was parked in the meantime", hint="try again")
             if self.box is None:
                 policy = session_policy(self.policy) if self.is_session else self.policy
                 self.box = Box(policy, transaction=self.transaction, turn=self.lock)
@@ -161,7 +161,7 @@ class KeptBox:
 
     def _check(self) -> None:
         if self.gone:
-            raise UsageError(f"the box {self.id} is gone", hint="open a new one")
+            raise UsageError(f"the box {self.id} no longer exists", hint="open a new one")
 
 
 class Boxes:

@@ -40,12 +40,13 @@ def refuse_foreign(settings: Settings, headers: Mapping[str, str]) -> None:
     """Refuse requests for another host name, or from another origin."""
     host = headers.get("host", "").lower()
     if host not in settings.authorities:
-        raise Refused(421, "this service does not have that name", hint="the operator lists further ones under names")
+        raise Refused(421, "this service does not answer to that host name",
+                      hint="the operator lists further names under names")  # fmt: skip
     origin = headers.get("origin")
     if origin is not None and origin.lower() not in {f"{scheme}://{host}" for scheme in ("http", "https")}:
-        raise Refused(403, "requests of other origins are refused")
+        raise Refused(403, "requests from other origins are refused")
     if headers.get("sec-fetch-site", "none") not in _OURS:
-        raise Refused(403, "requests of other sites are refused")
+        raise Refused(403, "requests from other sites are refused")
 
 
 def tenant_for(tokens: Tokens, route: Route, headers: Mapping[str, str]) -> Tenant:
@@ -54,7 +55,7 @@ def tenant_for(tokens: Tokens, route: Route, headers: Mapping[str, str]) -> Tena
         return Tenant(name="nobody", scopes=frozenset())
     found = tokens.tenant_of(headers.get("authorization", ""))
     if found is None:
-        raise Refused(401, "no known token", headers={"www-authenticate": "Bearer"})
+        raise Refused(401, "the token is missing or unknown", headers={"www-authenticate": "Bearer"})
     if route.scope not in found.scopes:
         raise Refused(403, f"this token lacks the scope {route.scope}")
     return found
@@ -87,7 +88,7 @@ async def read_body(settings: Settings, route: Route, receive: Receive) -> bytes
         async with asyncio.timeout(settings.request_s):
             return await _received(receive, most)
     except TimeoutError:
-        raise Refused(408, "the body came too slowly", headers={"connection": "close"}) from None
+        raise Refused(408, "the body was sent too slowly", headers={"connection": "close"}) from None
 
 
 async def _received(receive: Receive, most: int) -> bytes:
@@ -96,7 +97,7 @@ async def _received(receive: Receive, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "the client is gone")
+            raise Refused(400, "the client has disconnected")
         piece = message.get("body", b"")
         count += len(piece)
         if count > most:
@@ -112,7 +113,7 @@ def read_query(route: Route, given: list[tuple[str, str]]) -> dict[str, object]:
     for name, text in given:
         shape = route.query.get(name)
         if shape is None or name in found:
-            raise Refused(400, f"{ascii(name[:60])[1:-1]}: not known here, or given twice")
+            raise Refused(400, f"{ascii(name[:60])[1:-1]}: unknown, or given twice")
         found[name] = from_query(text, shape)
         problem = told(found[name], shape)
         if problem:
@@ -126,12 +127,12 @@ def read_query(route: Route, given: list[tuple[str, str]]) -> dict[str, object]:
 def last_event(headers: Mapping[str, str]) -> int:
     text = headers.get("last-event-id", "") or "0"
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Refused(400, "Last-Event-ID is the number of an event")
+        raise Refused(400, "Last-Event-ID must be the number of an event")
     return int(text)
 
 
 def key_of(route: Route, headers: Mapping[str, str]) -> str:
     key = headers.get("idempotency-key", "") if route.keyed else ""
     if len(key) > _MAX_KEY_CHARS:
-        raise Refused(400, f"an Idempotency-Key has at most {_MAX_KEY_CHARS} characters")
+        raise Refused(400, f"an Idempotency-Key must have at most {_MAX_KEY_CHARS} characters")
     return key

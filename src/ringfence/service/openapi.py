@@ -10,11 +10,11 @@ from ringfence.service import shapes
 from ringfence.service.routes import EVENTS, OCTETS, ROUTES, Route
 
 _REFUSALS = {
-    400: "malformed", 401: "no known token", 403: "not for this token", 404: "there is no such thing",
-    405: "not by this method", 408: "sent too slowly", 409: "not in this state",
-    410: "the result of a repeated request is not kept any more", 413: "too large", 415: "not JSON",
-    422: "it could not be carried out", 429: "come again later (Retry-After)",
-    503: "ending, too many connections (Retry-After), or not on this host",
+    400: "malformed", 401: "the token is missing or unknown", 403: "this token may not do that", 404: "not found",
+    405: "method not allowed", 408: "sent too slowly", 409: "not possible in this state",
+    410: "the result of a repeated request is no longer kept", 413: "too large", 415: "not JSON",
+    422: "it could not be carried out", 429: "try again later (Retry-After)",
+    503: "shutting down, too many connections (Retry-After), or not available on this host",
 }  # fmt: skip
 
 

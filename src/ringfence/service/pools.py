@@ -96,7 +96,7 @@ class Pools:
         known = self._settings.policies[policy_name].preload
         if more := [name for name in names if name not in known]:
             raise UsageError(f"preload: the policy {policy_name} does not list {', '.join(map(ascii, more[:5]))}",
-                             hint="the operator lists under preload of the policy what may be imported")  # fmt: skip
+                             hint="the operator lists what may be imported under preload of the policy")  # fmt: skip
         return tuple(names)
 
     def find(self, tenant: Tenant, pool_id: str) -> KeptPool | None:

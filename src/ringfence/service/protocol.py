@@ -161,7 +161,7 @@ class Patient(_Base):
         self._count(len(name) + len(value) + 4)  # with the colon, the space and the end of its line
         known = name.lower()
         if known == b"transfer-encoding":
-            self._refuse("a body must say its size: send Content-Length")
+            self._refuse("a body needs a size: send Content-Length")
         if known in self._seen:
             self._refuse(f"the header {known.decode()} occurs twice: send it once")
         if known in _ONCE:

@@ -99,7 +99,7 @@ ROUTES: tuple[Route, ...] = (
            body=shapes.ROLLBACK),
     _route("POST", "/v1/boxes/{box}/discard", "discard", "Drop all changes; what runs ends", "box", body={
         "type": "object", "additionalProperties": False, "properties": {}}),
-    _route("POST", "/v1/boxes/{box}/commit", "commit", "Carry changes over into its workspace", "box",
+    _route("POST", "/v1/boxes/{box}/commit", "commit", "Apply its changes to its workspace", "box",
            body=shapes.COMMIT),
     _route("POST", "/v1/pools", "create_pool", "Sandboxes that stand by", "run", body=shapes.POOL,
            answers={201: shapes.POOL_DOCUMENT}, counted=True),

@@ -69,8 +69,8 @@ class RunRequests:
             return await self.answered(run, wait=wait)
         found = await self._service.runs.read(tenant, run_id)
         if found is None:
-            raise Refused(410, f"the run of this Idempotency-Key, {run_id}, is over; its result is not kept any more",
-                          hint="to run it once more, send another key")  # fmt: skip
+            raise Refused(410, f"the run of this Idempotency-Key, {run_id}, has ended; its result is no longer kept",
+                          hint="to run it again, send another key")  # fmt: skip
         return Answer(json=found) if wait else _told_of(run_id, found)
 
     def started(self, tenant: Tenant, spec: dict[str, Any], pool: Any = None) -> Run:
@@ -98,7 +98,7 @@ class RunRequests:
             less = min(policy.wall_time_s, timeout or policy.wall_time_s)
             return PooledWork(pool, pooled_job(spec, pool), less if less < whole.wall_time_s else None)
         if "call" in spec:
-            raise UsageError("a call takes a pool", hint="make one with POST /v1/pools, or pick a policy with warm")
+            raise UsageError("a call needs a pool", hint="make one with POST /v1/pools, or pick a policy with warm")
         fresh = policy if timeout is None else policy.with_changes(wall_time_s=timeout)
         return FreshWork(service.threads, fresh_job(spec), fresh)
 
@@ -108,7 +108,7 @@ class RunRequests:
             return _told_of(run.id, run.document())
         await self._end_of(run, run.tenant)
         if run.state == CANCELLED and self._service.draining:
-            raise Refused(503, "the service ended before it began", headers={"retry-after": "5"})
+            raise Refused(503, "the service ended before the run started", headers={"retry-after": "5"})
         return Answer(json=run.document())
 
     async def _end_of(self, run: Run, tenant: Tenant) -> None:
@@ -174,7 +174,8 @@ class RunRequests:
         service = self._service
         writing = service.writing.get(tenant.name, 0)
         if writing >= MOST_WRITING:
-            raise Refused(429, f"{writing} writes wait for programs that do not read", headers={"retry-after": "5"})
+            raise Refused(429, f"{writing} writes are waiting for programs that do not read",
+                          headers={"retry-after": "5"})  # fmt: skip
         service.writing[tenant.name] = writing + 1
         try:
             yield
@@ -247,9 +248,9 @@ def _given(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _kind(spec: Mapping[str, Any]) -> str:
     found = [kind for kind in _KINDS if kind in spec]
     if len(found) != 1:
-        raise UsageError("a run has one of argv, source and call")
+        raise UsageError("give exactly one of argv, source and call")
     if "arguments" in spec and found != ["source"]:
-        raise UsageError("arguments belong to a source", hint="put them into argv")
+        raise UsageError("arguments goes with source", hint="put the arguments into argv")
     return found[0]
 
 
@@ -272,7 +273,7 @@ def fresh_job(spec: Mapping[str, Any]) -> Job:
     if kind == "argv":
         return Job(argv=tuple(spec["argv"]), **given)
     if _SOURCE_NAME in given["files"]:
-        raise UsageError(f"files.{_SOURCE_NAME}: that is the source's own name")
+        raise UsageError(f"files.{_SOURCE_NAME} is reserved for the source")
     given["files"] = {**given["files"], _SOURCE_NAME: to_bytes(spec["source"], "source")}
     return Job(argv=("python3", _SOURCE_NAME, *spec.get("arguments", ())), **given)
 
@@ -280,7 +281,7 @@ def fresh_job(spec: Mapping[str, Any]) -> Job:
 def refuse_stream(service: Service, tenant: Tenant) -> None:
     """Refuse if this tenant has too many: one tenant must not take all connections."""
     if service.streams.get(tenant.name, 0) >= max(1, service.settings.connections // 2):
-        raise Refused(429, "too many requests that wait for runs", headers={"retry-after": "10"})
+        raise Refused(429, "too many requests are waiting for runs", headers={"retry-after": "10"})
 
 
 @asynccontextmanager

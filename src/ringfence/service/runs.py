@@ -95,8 +95,8 @@ class Runs:
         except OSError as error:
             run.promised = False
             self.kill(run)
-            raise UnavailableError(f"nothing can be promised: {error.strerror}", missing=("room on the disk",),
-                                   hint="ask with wait, or come again later") from error  # fmt: skip
+            raise UnavailableError(f"the run could not be stored: {error.strerror}", missing=("room on the disk",),
+                                   hint="send wait: true, or try again later") from error  # fmt: skip
 
     async def _stored(self, run: Run) -> None:
         """Write its file with its state at that time, even if the caller goes away; OSError if that fails."""

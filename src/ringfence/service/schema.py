@@ -27,7 +27,7 @@ def problems(value: object, schema: Schema, path: str = "") -> Iterator[str]:
     """Everything that is wrong with a value."""
     if "oneOf" in schema:
         if not any(not [*problems(value, each, path)] for each in schema["oneOf"]):
-            yield f"{path or 'the body'} is none of {', '.join(map(_named, schema['oneOf']))}"
+            yield f"{path or 'the body'} must be {' or '.join(map(_named, schema['oneOf']))}"
         return
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
@@ -64,7 +64,7 @@ def _additional(value: Any, rest: Any, schema: Schema, path: str) -> Iterator[st
         return
     for name in value.keys() - schema.get("properties", {}).keys():
         if rest is False:
-            yield f"{f'{path}.' if path else ''}{ascii(name[:60])[1:-1]} is not known"
+            yield f"{f'{path}.' if path else ''}{ascii(name[:60])[1:-1]} is unknown"
         elif rest is not True:
             yield from problems(value[name], rest, f"{path}.{ascii(name[:60])[1:-1]}")
 

@@ -117,7 +117,7 @@ def with_descriptors(settings: Settings) -> Settings:
     fitting = min(settings.connections, max(1, found // 2))
     if fitting < settings.connections:
         tell("fewer_connections", logging.WARNING, connections=fitting, descriptors=found,
-             hint=f"raise the limit of descriptors to {needed} (LimitNOFILE=, ulimit -Hn)")  # fmt: skip
+             hint=f"raise the limit on descriptors to {needed} (LimitNOFILE=, ulimit -Hn)")  # fmt: skip
     return changed(settings, connections=fitting)
 
 
@@ -133,6 +133,6 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(_SWITCH_S)
     server.run(sockets=[link])
     if not server.started:
-        raise UsageError("the service could not be started", hint="its log says why")
+        raise UsageError("the service could not be started", hint="see its log")
 
 

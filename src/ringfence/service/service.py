@@ -185,7 +185,7 @@ class Service:
 
     @staticmethod
     def _ending() -> Draining:
-        return Draining("the service is ending", hint="come again in a few seconds")
+        return Draining("the service is shutting down", hint="try again in a few seconds")
 
 
 async def _nothing_more(_: float) -> None:

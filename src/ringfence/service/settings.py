@@ -118,21 +118,22 @@ class Settings:
         if self.tokens:
             return self
         if not isinstance(self.tokens, str):
-            raise UsageError(f"tokens: {self.tokens!r:.80} is no path of a file", hint="for no tokens leave it out")
+            raise UsageError(f"tokens: {self.tokens!r:.80} is not the path of a file",
+                             hint="omit it to run without tokens")  # fmt: skip
         if not self.is_loopback:
-            raise UsageError(f"{self.host}: without tokens anybody who reaches this address could run programs here",
-                             hint="make tokens: ringfence serve --new-token NAME --tokens FILE")  # fmt: skip
+            raise UsageError(f"{self.host}: without tokens, anybody who reaches this address can run programs here",
+                             hint="create tokens: ringfence serve --new-token NAME --tokens FILE")  # fmt: skip
         for name, each in self.policies.items():
             partly = each.policy.allow_partial and not traits_of(each.policy.isolation).network_apart
             if each.policy.network_rule == HOST_NETWORK or partly:
                 raise UsageError(
-                    f"policies.{name}: with the host's network a program in the sandbox reaches this service, which "
-                    "asks for no token", hint="make tokens, or give the policy another network")  # fmt: skip
+                    f"policies.{name}: with the host's network, a program in the sandbox reaches this service, which "
+                    "asks for no token", hint="create tokens, or give the policy another network")  # fmt: skip
             rule = self._rule_to_us(each.policy)
             if rule:
                 raise UsageError(
-                    f"policies.{name}: by the rule {rule} a program in the sandbox reaches this service, which asks "
-                    "for no token", hint="make tokens, or take the rule out of network")  # fmt: skip
+                    f"policies.{name}: with the rule {rule}, a program in the sandbox reaches this service, which asks "
+                    "for no token", hint="create tokens, or remove the rule from network")  # fmt: skip
         return self
 
     def _rule_to_us(self, policy: SandboxPolicy) -> str:
@@ -169,7 +170,7 @@ def read_settings(path: str) -> Settings:
 def from_plain(values: Mapping[str, object]) -> Settings:
     """Settings out of plain data; PolicyError names every key that is wrong."""
     if not isinstance(values, Mapping):
-        raise PolicyError("", "settings are a mapping")
+        raise PolicyError("", "settings must be a mapping")
     problems = [unknown(key, sorted(_READERS), f"there are {', '.join(sorted(_READERS))}") for key in values
                 if key not in _READERS]  # fmt: skip
     found: dict[str, object] = {}
@@ -212,13 +213,13 @@ def _seconds(value: object) -> float:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError(f"{value!r} is not a text")
+        raise ValueError(f"{value!r} is not a string")
     return value
 
 
 def _tokens(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not the path of a file of tokens; without tokens leave this out")
+        raise ValueError(f"{value!r} is not the path of a file of tokens; omit the key to run without tokens")
     return _text(value)
 
 
@@ -235,7 +236,7 @@ def named(values: object, read: Callable[[str, Mapping[str, object]], object]) -
     made = {}
     for name, value in values.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name of small letters, digits, - and _")
+            raise ValueError(f"{name!r} is not a name of lower-case letters, digits, - and _")
         if not isinstance(value, Mapping):
             raise ValueError(f"{name}: is not a mapping")
         try:
@@ -256,12 +257,12 @@ def _policy(name: str, values: Mapping[str, object]) -> NamedPolicy:
 def _workspace(name: str, values: Mapping[str, object]) -> NamedWorkspace:
     known = set(field_names(NamedWorkspace)) - {"name"}
     if set(values) - known or "path" not in values:
-        raise ValueError(f"{name}: a workspace has a path and, perhaps, commit")
+        raise ValueError(f"{name}: a workspace must have path, and may have commit")
     path, commit = real(_text(values["path"])), values.get("commit", False)
     if not os.path.isdir(path):
         raise ValueError(f"{name}: {path} is not a directory")
     if not isinstance(commit, bool):
-        raise ValueError(f"{name}: commit is true or false")
+        raise ValueError(f"{name}: commit must be true or false")
     return NamedWorkspace(name=name, path=path, commit=commit)
 
 

@@ -10,7 +10,7 @@ ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{24}$"}
 NAME: Schema = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"}
 PATH: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
 BYTES: Schema = {"title": "bytes", "oneOf": [
-    {"type": "string", "title": "a text"},
+    {"type": "string", "title": "a string"},
     {"type": "object", "title": "base64", "required": ["base64"], "properties": {"base64": TEXT},
      "additionalProperties": False},
 ]}  # fmt: skip

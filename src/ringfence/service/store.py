@@ -206,7 +206,7 @@ def _locked(state: str) -> int:
         lock(top, wait=False)
     except BlockingIOError:
         os.close(top)
-        raise UsageError(f"{state}: another service has this state", hint=_ELSEWHERE) from None
+        raise UsageError(f"{state}: another service is using this directory", hint=_ELSEWHERE) from None
     except BaseException:
         os.close(top)
         raise

@@ -26,7 +26,7 @@ SCOPES = {
     "read": "see its own runs, boxes and pools",
     "run": "run programs, and keep pools",
     "box": "open boxes, and use their files, changes and checkpoints",
-    "commit": "carry changes of a box over into a workspace of the operator",
+    "commit": "apply changes of a box to a workspace of the operator",
     "bundle": "have bundles signed and verified",
     "operator": "see everybody's runs and boxes, and the metrics",
 }
@@ -113,17 +113,17 @@ def _refuse_others(path: str) -> None:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="ringfence serve --new-token NAME --tokens FILE") from error
     if status.st_uid not in (0, os.geteuid()):
-        raise UsageError(f"{path} can be written by others: it belongs to user {status.st_uid}",
+        raise UsageError(f"{path} is writable by others: it belongs to user {status.st_uid}",
                          hint=f"chown {os.geteuid()} {path}")  # fmt: skip
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{path} can be written by others", hint=f"chmod 600 {path}")
+        raise UsageError(f"{path} is writable by others", hint=f"chmod 600 {path}")
 
 
 def _tenants(values: Mapping[str, object]) -> tuple[Tenant, ...]:
     given = values.get("tokens") if isinstance(values, Mapping) else values
     rows = [] if given is None else given
     if not isinstance(values, Mapping) or set(values) - {"tokens"} or not isinstance(rows, list):
-        raise PolicyError("tokens", "the file has a list, tokens")
+        raise PolicyError("tokens", "the file must have one key, tokens, with a list")
     made = tuple(_tenant(row, place) for place, row in enumerate(rows))
     for field in ("name", "digest"):
         if len({getattr(each, field) for each in made}) < len(made):
@@ -134,7 +134,7 @@ def _tenants(values: Mapping[str, object]) -> tuple[Tenant, ...]:
 def _tenant(row: object, place: int) -> Tenant:
     try:
         if not isinstance(row, Mapping):
-            raise ValueError("is not a mapping")
+            raise ValueError("must be a mapping with name, sha256 and scopes")
         read: dict[str, Any] = {name: _read(name, value) for name, value in _renamed(row).items()}
         return Tenant(**read)
     except (ValueError, TypeError, KeyError) as wrong:
@@ -144,15 +144,18 @@ def _tenant(row: object, place: int) -> Tenant:
 def _renamed(row: Mapping[str, Any]) -> dict[str, Any]:
     more = {"digest": row["sha256"]} if "sha256" in row else {}
     if not {"name", "sha256", "scopes"} <= set(row):
-        raise ValueError("a token has a name, a sha256 and scopes")
+        raise ValueError("each token needs name, sha256 and scopes")
     return {**{name: value for name, value in row.items() if name != "sha256"}, **more}
 
 
 def _read(name: str, value: Any) -> object:
     if name == "digest":
-        digest = bytes.fromhex(value)
+        try:
+            digest = bytes.fromhex(value)
+        except (ValueError, TypeError):
+            digest = b""
         if len(digest) != 32:
-            raise ValueError("sha256 has 64 hexadecimal digits")
+            raise ValueError("sha256 must be 64 hexadecimal digits")
         return digest
     if name == "scopes":
         scopes = frozenset(texts(value))
@@ -165,7 +168,7 @@ def _read(name: str, value: Any) -> object:
         return size(value)
     if name == "name":
         if not isinstance(value, str) or not NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is not a name of small letters, digits, - and _")
+            raise ValueError(f"{value!r} is not a name of lower-case letters, digits, - and _")
         return value
     if name in ("sandboxes", "runs_per_minute"):
         return whole(1, _MOST)(value)
@@ -181,7 +184,7 @@ def _begun(found: bytes) -> str:
 def add_token(path: str, name: str, scopes: tuple[str, ...]) -> str:
     """Write a new token into the file, which is created if missing; the returned token is shown only once."""
     if not NAME.fullmatch(name) or set(scopes) - set(SCOPES):
-        raise UsageError(f"{name!r} with {', '.join(scopes)}: a name has small letters, digits, - and _",
+        raise UsageError(f"{name!r} with {', '.join(scopes)}: a name may only have lower-case letters, digits, - and _",
                          hint=f"scopes are {', '.join(SCOPES)}")  # fmt: skip
     text = "tokens:\n"
     if os.path.lexists(path):

@@ -64,7 +64,7 @@ class PooledWork:
         raise UsageError("only runs in a box take signals", hint="cancel it, or start it in a box")
 
     def write(self, data: bytes | None) -> None:
-        raise UsageError("only runs in a box are fed while they run", hint="give the input with the run")
+        raise UsageError("only runs in a box take input while they run", hint="give the input with the run")
 
 
 class FreshWork(PooledWork):
@@ -142,5 +142,5 @@ class BoxedWork:
         self._ready.wait(_BEGIN_S)
         with self._lock:
             if self._handle is None:
-                raise UsageError("it has not begun yet", hint="come again when its state is running")
+                raise UsageError("it has not started yet", hint="try again when its state is running")
             return self._handle

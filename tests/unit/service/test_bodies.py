@@ -84,7 +84,7 @@ def test_the_most_values_that_a_body_may_have_are_decoded() -> None:
 def test_names_and_numbers_of_megabytes_are_refused() -> None:
     most = MOST_REST_BYTES + 1
     for body in (b'{"' + b"a\\n" * most + b'":1}', b"[" + b"1" * most + b"]", b" " * most):
-        with pytest.raises(Refused, match="beside long texts") as caught:
+        with pytest.raises(Refused, match="besides long strings") as caught:
             _decoded(body)
         assert caught.value.status == 413
     for body in (b"[0." + b"1" * 1001 + b"]", b"[" + b"1" * 41 + b"]", b"[0." + b"1" * 20_000 + b"]"):
@@ -104,7 +104,7 @@ def test_what_is_not_json_is_refused(body: bytes, fill: int) -> None:
 
 
 def test_a_text_that_looks_like_many_is_not_json() -> None:
-    with pytest.raises(ValueError, match="follow each other"):
+    with pytest.raises(ValueError, match="between two strings"):
         Lifted(b'""' * 10**6, MOST_VALUES)
 
 

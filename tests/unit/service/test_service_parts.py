@@ -68,9 +68,9 @@ def test_shapes_tell_what_is_wrong_and_where() -> None:
     assert told({"argv": ["a"]}, RUN) == ""
     assert told({"argv": ["a", 1]}, RUN) == "argv[1] is not of type string"
     assert told({"argv": []}, RUN) == "argv has fewer items than 1"
-    assert told({"agrv": []}, RUN) == "agrv is not known"
+    assert told({"agrv": []}, RUN) == "agrv is unknown"
     assert told({"timeout": True}, RUN) == "timeout is not of type number"
-    assert "input is none of" in told({"input": 3}, RUN)
+    assert told({"input": 3}, RUN) == "input must be a string or base64"
 
 
 def test_events_are_numbered_and_of_a_flood_the_newest_stay() -> None:
@@ -272,7 +272,7 @@ def test_a_file_of_tokens_that_the_service_cannot_trust_or_read_says_whose_it_mu
     if os.geteuid() == 0:  # its files are trusted, whoever reads them
         os.chown(path, 4712, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    with pytest.raises(UsageError, match="written by others: it belongs to user") as foreign:
+    with pytest.raises(UsageError, match="writable by others: it belongs to user") as foreign:
         read_tokens(path)
     assert foreign.value.hint == f"chown 4711 {path}"
 
@@ -295,7 +295,7 @@ def test_what_is_no_file_of_tokens_gets_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tokens.yaml"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(PolicyError, match="has a list, tokens"):
+    with pytest.raises(PolicyError, match="must have one key, tokens"):
         add_token(str(path), "one", ("run",))
     assert path.read_text() == text
 
@@ -305,7 +305,7 @@ def test_what_names_no_file_of_tokens_does_not_mean_that_none_is_needed(value: o
     with pytest.raises(PolicyError, match="is not the path of a file of tokens"):
         from_plain({"tokens": value})
     if value != "":
-        with pytest.raises(UsageError, match="is no path of a file"):
+        with pytest.raises(UsageError, match="is not the path of a file"):
             Settings(tokens=value).checked()  # type: ignore[arg-type]
 
 
@@ -320,7 +320,7 @@ def test_an_empty_name_of_a_file_of_tokens_is_refused(
 def test_a_path_with_a_zero_byte_is_refused_with_its_place() -> None:
     assert from_plain({"state": "/srv/ringfence"}).state == "/srv/ringfence"  # the control
     for field in ("state", "tokens", "host"):
-        with pytest.raises(PolicyError, match=f"{field}: .* is not a text"):
+        with pytest.raises(PolicyError, match=f"{field}: .* is not a string"):
             from_plain({field: "a\0b"})
 
 

@@ -64,13 +64,13 @@ def _refuse_constant(text: str) -> None:
 def _integer(text: str) -> int:
     """Python refuses to read thousands of digits, and no number of ours has them."""
     if len(text) > _MOST_DIGITS:
-        raise ValueError("a number of that many digits has no meaning")
+        raise ValueError("a number has too many digits")
     return int(text)
 
 
 def _finite(text: str) -> float:
     if len(text) > _MOST_FLOAT_CHARS:
-        raise ValueError("a number of that many digits has no meaning")
+        raise ValueError("a number has too many digits")
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise ValueError("a number is too large")

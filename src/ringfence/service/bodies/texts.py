@@ -51,18 +51,18 @@ class Lifted:
         piece = self._data[at:end]
         self._values += sum(map(piece.count, _VALUES))
         if self._values > self._most:
-            raise TooMuch(f"a body has at most {self._most:,} values")
+            raise TooMuch(f"a body may have at most {self._most:,} values")
         self._keep(piece)
         return end
 
     def _after_text(self, at: int) -> int:
         self._quoted += 1
         if self._quoted > 2 * self._values:  # each value is one text, and may have another as its name
-            raise ValueError("two texts follow each other")
+            raise ValueError("a comma or colon is missing between two strings")
         ends = [at + 1, *_ends(self._data, at + 1)]
         end = ends[-1]
         if self._data[end : end + 1] != b'"':
-            raise ValueError("a text does not end, or has an unknown escape in it")
+            raise ValueError("a string is not closed, or has an unknown escape in it")
         is_plain = end - at <= LONG_BYTES and b"\\" not in self._data[at:end]
         if is_plain or _NAME_FOLLOWS.match(self._data, end + 1):
             self._keep(self._data[at : end + 1])
@@ -81,7 +81,7 @@ class Lifted:
     def _keep(self, piece: bytes) -> None:
         self._kept_bytes += len(piece)
         if self._kept_bytes > MOST_REST_BYTES:
-            raise TooMuch(f"beside long texts, a body has at most {MOST_REST_BYTES:,} bytes")
+            raise TooMuch(f"besides long strings, a body may have at most {MOST_REST_BYTES:,} bytes")
         self._kept.append(piece)
 
 

@@ -72,7 +72,7 @@ class McpDoor:
 
     async def _answered(self, scope: Scope, receive: Receive, send: _Sent, tenant: Tenant, headers: Headers) -> None:
         if scope["method"] not in _METHODS:
-            raise Refused(405, "not by this method", headers={"allow": ", ".join(_METHODS)})
+            raise Refused(405, "method not allowed", headers={"allow": ", ".join(_METHODS)})
         session_id = headers.get(_SESSION, "")
         session = self.sessions.find(tenant, session_id)
         if session_id and session is None:
@@ -88,7 +88,7 @@ class McpDoor:
                     await self._posted(again, send, tenant, session)
                 return
             if session is None:
-                raise Refused(400, "a session is named by Mcp-Session-Id", hint="begin one with initialize")
+                raise Refused(400, "the header Mcp-Session-Id is missing", hint="start a session with initialize")
             await session.manager.handle_request(scope, receive, send)
         if scope["method"] == "DELETE" and send.status < 400:
             await self.sessions.end(session)
@@ -116,7 +116,7 @@ class McpDoor:
     async def _begun(self, again: _Again, send: _Sent, tenant: Tenant) -> None:
         """Only an initialize makes a box, which is removed again if no session begins."""
         if again.method != _BEGIN:
-            raise Refused(400, "a session is named by Mcp-Session-Id", hint="begin one with initialize")
+            raise Refused(400, "the header Mcp-Session-Id is missing", hint="start a session with initialize")
         self._service.admission.count_run(tenant)
         asked = guard.read_query(ROUTE, QueryParams(again.scope["query_string"]).multi_items())
         session = await self.sessions.opened(tenant, asked)
