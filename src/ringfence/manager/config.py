@@ -111,7 +111,7 @@ def of_this_system(path: Path) -> bool:
 
 def _limits_of(values: object) -> ResourceLimits:
     if not isinstance(values, Mapping):
-        raise PolicyError("resource_limits", f"{values!r} is not a set of limits")
+        raise PolicyError("resource_limits", f"{values!r} must be a mapping of limits")
     try:
         return ResourceLimits(**values)
     except TypeError as error:

@@ -87,7 +87,7 @@ class SandboxManager:
 
     def _check(self) -> None:
         if os.getpid() != self._owner:
-            raise UsageError("a manager stays with the process that made it", hint="make a new one after fork")
+            raise UsageError("a manager can only be used in the process that made it", hint="make a new one after fork")
 
     def _find(self, sandbox_id: str) -> Sandbox:
         self._check()
@@ -371,7 +371,7 @@ class SandboxManager:
             if wanted:
                 return self.rollback_system.rollback_to_checkpoint(wanted, paths)
             if paths is not None:
-                hint = "create_checkpoint first, or go back to the beginning without paths"
+                hint = "call create_checkpoint first, or roll back to the beginning without paths"
                 raise UsageError("there is no checkpoint from which some paths could be restored", hint=hint)
             return self.rollback_system.discard(sandbox)
 

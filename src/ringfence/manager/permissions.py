@@ -36,7 +36,7 @@ def to_policy(config: SandboxConfig) -> SandboxPolicy:
     limits = config.resource_limits
     for name in ("max_execution_time", "max_memory_mb", "max_disk_mb"):
         if not getattr(limits, name):
-            raise PolicyError(name, "0 leaves nothing to run with")
+            raise PolicyError(name, "0 would leave nothing to run with; give more than 0")
     isolates = traits_of(config.isolation_level).isolates
     readable = (*(os.fspath(path) for path in config.readable_paths), *boxed_call.needed_paths())
     return SandboxPolicy(
@@ -68,7 +68,7 @@ def policy_and_backend(config: SandboxConfig) -> tuple[SandboxPolicy, Backend]:
 def unheld(config: SandboxConfig) -> str:
     """Which limit nothing here enforces, and why; empty: all are enforced."""
     on_host = config.allow_network and not config.allowed_hosts
-    return "max_network_kb is not held, for the host's network is counted for nobody" if on_host else ""
+    return "max_network_kb can't be enforced: the host's network is not counted per sandbox" if on_host else ""
 
 
 def _network(config: SandboxConfig) -> str | tuple[str | dict[str, object], ...]:
@@ -93,7 +93,7 @@ def _refuse_the_whole_system(config: SandboxConfig, blocked: list[str]) -> None:
     for field, paths in (("allowed_paths", config.allowed_paths), ("blocked_paths", blocked)):
         for path in map(real, paths):
             if os.path.dirname(path) == path:
-                raise PolicyError(field, f"{path} is the whole system; name the directories that are meant")
+                raise PolicyError(field, f"{path} is the whole system; name the directories that you mean")
 
 
 def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:
@@ -101,5 +101,5 @@ def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:
         for path in map(real, getattr(config, field)):
             for name in map(real, blocked):
                 if lies_in(path, name):
-                    raise PolicyError(field, f"{path} lies in the blocked {name}")
+                    raise PolicyError(field, f"{path} is in the blocked {name}")
 

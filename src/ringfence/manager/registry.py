@@ -43,7 +43,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LEAVING, _MAKING = ".leaving-", ".making-"
 _MAKING_S = 600.0
 _LATEST_S = 2**40
-_CLOSED = "look at its mode, and at those of the directories above it"
+_CLOSED = "check its mode, and those of the directories above it"
 
 
 @record
@@ -112,7 +112,7 @@ class Registry:
             make_private(making)
             self.take(making, metadata)
         except OSError as error:
-            hint = "choose a sandbox_root that can be written"
+            hint = "choose a sandbox_root that you can write to"
             raise SandboxError(f"{folder}: {error.strerror}", hint=hint) from error
         return folder
 
@@ -124,7 +124,7 @@ class Registry:
         """Make a sandbox of what was made at such a place; FileExistsError if the id is taken."""
         folder = self.folder(metadata.sandbox_id)
         if os.path.lexists(folder):
-            raise FileExistsError(17, "the id is taken", folder)
+            raise FileExistsError(17, "the id is already in use", folder)
         tree = Tree(making, resolve=False)
         try:
             _write(tree, metadata)
@@ -176,10 +176,10 @@ class Registry:
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             problem = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
             place = os.path.join(tree.path, METADATA)
-            raise SandboxError(f"{place} can't be read ({problem})", hint=f"mend it, or remove {tree.path}") from error
+            raise SandboxError(f"{place} can't be read ({problem})", hint=f"fix it, or remove {tree.path}") from error
 
     def trust(self, sandbox_id: str) -> Metadata:
-        """Treat what is there as ours from now on, including what was broken off in it. Only if a person says so."""
+        """Treat what is there as ours from now on, including what was interrupted in it. Only if a person says so."""
         with self._open(sandbox_id) as tree:
             metadata = self.read_in(tree, sandbox_id, trust=True)
             held = hold(tree)
@@ -272,10 +272,10 @@ class Registry:
             raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
         with self._open(sandbox_id) as tree:
             if not self._is_ours(sandbox_id):
-                raise UsageError(f"{folder} is not a sandbox", hint="what else it is, remove by hand")
+                raise UsageError(f"{folder} is not a sandbox", hint="remove it by hand if it is not needed")
             finished = force and finish(folder)
             if not force and is_begun(folder):
-                raise CheckpointError(f"an operation was broken off in {folder}", hint="attach it, or destroy it")
+                raise CheckpointError(f"an operation was interrupted in {folder}", hint="attach or destroy the sandbox")
             held = hold(tree)
             if os.name == "nt":
                 held.release()  # nobody has it; what is open can't be moved there
@@ -357,7 +357,7 @@ def _text(tree: Tree) -> str:
 def _metadata(text: str, sandbox_id: str, tree: Tree) -> Metadata:
     values = json.loads(text)
     if not isinstance(values, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     values.pop("seal", None)
     layout.refuse_other_format(os.path.join(tree.path, METADATA), values.pop("version", None), VERSION)
     for name, kind in _KINDS.items():

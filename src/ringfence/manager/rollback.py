@@ -312,6 +312,6 @@ def plain_copy(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
         copy: dict[str, Any] = json.loads(json.dumps(dict(values), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        hint = "keep numbers, texts, lists and dicts"
+        hint = "keep numbers, strings, lists and dicts"
         raise UsageError(f"{name} can't be kept: {error}", hint=hint) from error
     return copy

@@ -138,7 +138,8 @@ class Sandbox:
 
     def _check(self) -> None:
         if self._gone:
-            raise UsageError(f"the sandbox {self.context.sandbox_id} is gone", hint="create a new one, or attach it")
+            raise UsageError(f"the sandbox {self.context.sandbox_id} no longer exists",
+                             hint="create a new one, or attach it")  # fmt: skip
 
     def close_box(self, which: Box | None = None) -> tuple[str, ...]:
         """End everything in it; return what that was. ``which``: only if the box is still this one."""
@@ -273,9 +274,9 @@ class Sandbox:
             return
         self.close_box(box)
         raise SupervisionError(
-            f"the monitor of {self.context.sandbox_id} is lost, so no limit of processor and network holds, and what "
-            f"ran was ended: {watched.problem}",
-            hint="leave manager.monitor open; the next execution has a new box, which is monitored anew",
+            f"the monitor of {self.context.sandbox_id} was lost, so its limits on processor and network could not be "
+            f"enforced, and what ran was ended: {watched.problem}",
+            hint="keep manager.monitor open; the next execution has a new box, which is monitored again",
         )
 
     # ---- the transaction
@@ -320,7 +321,7 @@ class Sandbox:
 
     def _all_absolute(self, paths: Iterable[str | os.PathLike[str]] | None) -> list[str] | None:
         if isinstance(paths, str | bytes | os.PathLike):
-            raise UsageError("paths is a list of paths, not one path", hint="write [path]")
+            raise UsageError("paths must be a list of paths, not one path", hint="write [path]")
         return None if paths is None else [self._absolute(path) for path in paths]
 
     def _absolute(self, path: str | os.PathLike[str]) -> str:

@@ -21,7 +21,8 @@ def place(folder: Path, checkpoint_id: str) -> Path:
 def make(transaction: Transaction, checkpoint_id: str, path: Path) -> None:
     """Make it, unless it exists; UsageError if the checkpoint is gone."""
     if all(each.checkpoint_id != checkpoint_id for each in transaction.checkpoints()):
-        raise UsageError(f"the checkpoint {checkpoint_id} is gone, as with a commit or when there are too many")
+        raise UsageError(f"the checkpoint {checkpoint_id} no longer exists: a commit or the limit on "
+                         "checkpoints removed it")  # fmt: skip
     if not path.is_dir():
         path.parent.mkdir(mode=0o700, exist_ok=True)
         past.write_out(transaction, checkpoint_id, os.fspath(path))

@@ -64,15 +64,16 @@ def believed(metadata: Metadata, own: SandboxConfig) -> SandboxConfig:
     if weaker:
         told = "; ".join(name if found is True else f"{name} {found}" for name, found in weaker.items())
         raise UsageError(f"the sandbox {metadata.sandbox_id} was made with less protection than this manager's config "
-                         f"has: {told}", hint="if that is meant, give the config: attach(id, config)")  # fmt: skip
+                         f"has: {told}", hint="if you mean that, give the config: attach(id, config)")  # fmt: skip
     return replace(stored, blocked_paths=[*stored.blocked_paths, *own.blocked_paths])
 
 
 def given(metadata: Metadata, config: SandboxConfig) -> SandboxConfig:
-    """The caller's config for the directories that the sandbox lies over, which stay the same."""
+    """The caller's config for the directories that the sandbox is based on, which stay the same."""
     bases = tuple(real(path) for path in config.allowed_paths)
     if bases and bases != metadata.bases:
-        raise UsageError(f"the sandbox {metadata.sandbox_id} lies over {', '.join(metadata.bases) or 'its own folder'}",
+        raise UsageError(f"the sandbox {metadata.sandbox_id} is based on "
+                         f"{', '.join(metadata.bases) or 'its own directory'}",
                          hint="give a config with these allowed_paths, or with none")  # fmt: skip
     return replace(config, allowed_paths=[Path(base) for base in metadata.bases])
 

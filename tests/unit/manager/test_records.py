@@ -272,7 +272,7 @@ def test_listing_and_cleaning_up_finish_nothing_and_opening_does(
         assert [each.sandbox_id for each in manager.stored_sandboxes()] == [sandbox_id]
     for words in ([], ["--json"], ["--prune", "0s"]):
         assert main(["sandboxes", "--root", str(root), *words]) == 0
-        assert "an operation was" in capsys.readouterr().out
+        assert "was interrupted in" in capsys.readouterr().out
     assert not (tmp_path / "base/file").exists() and (root / sandbox_id).is_dir()
     with SandboxManager(sandbox_root=root) as manager:
         manager.attach(sandbox_id)
@@ -419,7 +419,7 @@ def test_the_folders_of_a_sandbox_stay_the_same_whatever_config_is_given(
     sandbox_id = manager.create_sandbox(config(allowed_paths=[str(tmp_path / "base")])).sandbox_id
     manager.detach(sandbox_id)
     with SandboxManager(sandbox_root=root) as other:
-        with pytest.raises(UsageError, match="lies over"):
+        with pytest.raises(UsageError, match="is based on"):
             other.attach(sandbox_id, config(allowed_paths=[str(tmp_path)]))
         assert other.attach(sandbox_id, config(max_processes=7)).config.allowed_paths == [tmp_path / "base"]
 

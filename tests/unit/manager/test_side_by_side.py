@@ -127,7 +127,7 @@ def test_an_execution_whose_sandbox_is_destroyed_ends_with_a_result(tmp_path: Pa
             command = ["sh", "-c", "echo up; exec sleep 4321"]
             done = manager.run(context, command, on_output=lambda *_: begun.set())
             assert not done.success and not done.rolled_back and done.rollback is not None
-            assert "gone" in (done.rollback.error or "") or "open here" in (done.rollback.error or "")
+            assert "no longer exists" in (done.rollback.error or "") or "open here" in (done.rollback.error or "")
 
         waiting = threading.Thread(target=lambda: (begun.wait(), manager.destroy_sandbox(context.sandbox_id)))
         waiting.start()
