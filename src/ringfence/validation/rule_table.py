@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
         reason="reorders what a reader sees",
     ),
     # ---- what is not looked at any further
-    Rule(id="syntax", category=LIMITS, reason="is not Python that this interpreter reads"),
+    Rule(id="syntax", category=LIMITS, reason="is not valid Python for this interpreter"),
     Rule(id="code-size", category=LIMITS, reason="is more than what is looked at"),
     Rule(id="nesting", category=LIMITS, reason="is nested more deeply than what is looked at"),
     Rule(id="null-byte", category=LIMITS, reason="is a null byte, which ends a text elsewhere"),

@@ -36,7 +36,7 @@ def read_rules(path: str | os.PathLike[str]) -> Rules:
 def rules_of(values: Mapping[str, object]) -> Rules:
     """The same of plain data."""
     if not isinstance(values, Mapping):
-        raise PolicyError("", f"rules are a mapping, not {type(values).__name__}")
+        raise PolicyError("", f"rules must be a mapping, not {type(values).__name__}")
     problems = [unknown(key, _SECTIONS, _ELSEWHERE) for key in values if key not in _SECTIONS]
     for name in values:
         problems += _checked(name, values[name])
@@ -52,7 +52,7 @@ def _checked(name: str, value: object) -> Iterator[Problem]:
     if value is None:
         yield name, "is empty"
     elif name != "paths" and not isinstance(value, Mapping):
-        yield name, f"is a mapping, not {type(value).__name__}"
+        yield name, f"must be a mapping, not {type(value).__name__}"
     else:
         yield from _CHECKS[name](value)
 
@@ -69,16 +69,16 @@ def _check_added(value: object) -> Iterator[Problem]:
     for id_, fields in _mapping(value).items():
         key = f"add.{id_}"
         if not _ID.fullmatch(id_):
-            yield key, "an id is of small letters, digits and hyphens: no-tensorflow"
+            yield key, "an id must consist of lower-case letters, digits and hyphens: no-tensorflow"
         elif id_ in known:
-            yield key, "there is a rule of that id already; tune changes it"
+            yield key, "a rule with that id already exists; change it under tune"
         if not isinstance(fields, Mapping):
-            yield key, "is a mapping with category, reason and what is looked for"
+            yield key, "must be a mapping with category, reason and what to look for"
             continue
         yield from _check_fields(key, fields, _ADDED)
         yield from ((key, f"{name} is missing") for name in ("category", "reason") if name not in fields)
         if not any(fields.get(name) for name in _LISTS):
-            yield key, f"says nothing to look for: {', '.join(_LISTS)}"
+            yield key, f"must say what to look for, with one of {', '.join(_LISTS)}"
 
 
 def _check_fields(key: str, fields: Mapping[str, object], allowed: frozenset[str]) -> Iterator[Problem]:
@@ -92,14 +92,14 @@ def _check_fields(key: str, fields: Mapping[str, object], allowed: frozenset[str
                 yield place, f"{value!r} is not one of {', '.join(choices)}"
         elif name == "reason":
             if not _is_reason(value):
-                yield place, "is a sentence that says why"
+                yield place, "must be a sentence that says why"
         else:
             yield from _check_words(place, value)
 
 
 def _check_words(place: str, value: object) -> Iterator[Problem]:
     if not isinstance(value, list) or not value:
-        yield place, "is a list of names"
+        yield place, "must be a list of names"
         return
     wrong = [word for word in value if not isinstance(word, str) or not _DOTTED.fullmatch(word)]
     yield from ((place, f"{word!r} is not a name such as os.system") for word in wrong)
@@ -115,7 +115,7 @@ def _check_silenced(value: object) -> Iterator[Problem]:
         if id_ not in known:
             yield f"silence.{id_}", unknown(id_, known, _ELSEWHERE)[1].replace("key", "rule")
         elif id_ in _ALWAYS:
-            yield f"silence.{id_}", "what can't be looked at is refused; limits say how much that is"
+            yield f"silence.{id_}", "code that can't be examined is always refused; limits say how much is examined"
         elif not _is_reason(reason):
             yield f"silence.{id_}", "needs a reason, in a sentence"
 
@@ -126,9 +126,9 @@ def _check_tuned(value: object) -> Iterator[Problem]:
         if id_ not in known:
             yield f"tune.{id_}", unknown(id_, known, _ELSEWHERE)[1].replace("key", "rule")
         elif not isinstance(fields, Mapping) or not fields:
-            yield f"tune.{id_}", f"is a mapping with some of {', '.join(sorted(_TUNED))}"
+            yield f"tune.{id_}", f"must be a mapping with some of {', '.join(sorted(_TUNED))}"
         elif id_ in _ALWAYS:
-            yield f"tune.{id_}", "what can't be looked at is refused; limits say how much that is"
+            yield f"tune.{id_}", "code that can't be examined is always refused; limits say how much is examined"
         else:
             yield from _check_fields(f"tune.{id_}", fields, _TUNED)
 
@@ -143,7 +143,7 @@ def _check_limits(value: object) -> Iterator[Problem]:
 
 def _check_paths(value: object) -> Iterator[Problem]:
     if not isinstance(value, list) or not value:
-        yield "paths", "is a list of directories whose files may be used, such as /tmp"
+        yield "paths", "must be a list of directories whose files may be used, such as /tmp"
         return
     for path in value:
         if not isinstance(path, str) or not path.startswith("/") or os.path.normpath(path) != path:

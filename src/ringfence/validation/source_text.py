@@ -89,7 +89,7 @@ def decoded(data: bytes) -> str:
     try:
         return data.decode(encoding)
     except LookupError:
-        raise ValueError(f"{encoding[:40]} is not an encoding that is known here") from None
+        raise ValueError(f"{encoding[:40]} is not a known encoding") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not {encoding.removesuffix('-sig')} at byte {error.start}") from None
 
@@ -109,7 +109,7 @@ def _is_plain(encoding: str, code: str) -> bool:
 def _unicode_problems(code: str) -> Iterator[Problem]:
     half = _HALF.search(code)
     if half is not None:
-        yield "not-text", half.start(), "half a character"
+        yield "not-text", half.start(), "an unpaired surrogate (not valid Unicode)"
     reordering = _REORDERING.search(code)
     if reordering:
         yield "reordered-text", reordering.start(), f"U+{ord(reordering[0]):04X}"

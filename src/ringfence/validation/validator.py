@@ -6,6 +6,7 @@ import ast
 import threading
 import warnings
 
+from ringfence.model.record import replace
 from ringfence.validation import source_text
 from ringfence.validation.checks import Checker, Report
 from ringfence.validation.nested import sources_of
@@ -109,16 +110,18 @@ class SecurityValidator:
         return result_of(report.findings)
 
     def _parsed(self, code: str, report: Report) -> ast.Module | None:
+        why = ""
         try:
             return parse(code)
         except SyntaxError as error:
-            rule, line, column, subject = "syntax", error.lineno or 1, error.offset or 1, error.msg or "syntax"
+            rule, line, column, subject = "syntax", error.lineno or 1, error.offset or 1, "syntax error"
+            why = error.msg or ""
         except MemoryError:
             rule, line, column, subject = "nesting", 1, 1, "this code"
         except ValueError as error:
             rule, line, column, subject = "not-text", 1, 1, str(error)
         known = self._rules.by_id.get(rule) or next(each for each in Rules().all if each.id == rule)
-        report.place(known, line, max(1, column), subject)
+        report.place(replace(known, reason=why) if why else known, line, max(1, column), subject)
         return None
 
     def _check(self, tree: ast.AST, report: Report) -> None:
