@@ -206,7 +206,7 @@ def test_success_that_is_not_believed_is_said(ringfence_command: list[str], fold
     (folder / "test_c.py").write_text("import pytest\ndef test_a(): pytest.exit('bye', returncode=0)\n")
     done = _ringfence(ringfence_command, "test", "test_c.py", cwd=folder)
     assert done.returncode == 1
-    assert done.stderr == "ringfence: FAILED: exit code 0, but the session was broken off (pytest.exit)\n"
+    assert done.stderr == "ringfence: FAILED: exit code 0, but the session was interrupted (pytest.exit)\n"
 
 
 # ---- whose pytest it is

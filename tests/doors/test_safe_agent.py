@@ -183,7 +183,7 @@ def test_a_link_that_leads_out_is_undone_with_the_call_that_made_it(repo: Path, 
     with agent(repo, level) as made:
         done = {name: made.run_tool("execute_link", path=name, target=target) for name, target in targets.items()}
     for name in ("out", "far"):
-        assert done[name].rolled_back and "leads out of the allowed paths" in done[name].violations[0]
+        assert done[name].rolled_back and "points outside the allowed paths" in done[name].violations[0]
         assert not os.path.lexists(repo / name)
     for name in ("in", "deep"):
         assert done[name].success and os.readlink(repo / name) == targets[name]
@@ -194,7 +194,7 @@ def test_a_link_that_goes_up_behind_another_is_undone_too(repo: Path, level: Iso
     (repo.parent / "private.txt").write_text("private")
     with agent(repo, level, commit=Commit.EACH_CALL) as made:
         both = made.run_tool("execute_links", pairs={"here": ".", "out": "here/../private.txt"})
-        assert not both.success and "leads out of the allowed paths" in both.violations[0]
+        assert not both.success and "points outside the allowed paths" in both.violations[0]
         assert made.run_tool("execute_links", pairs={"here": ".", "in": "notes.txt"}).success
         later = made.run_tool("execute_links", pairs={"out": "here/../private.txt"})
         assert not later.success and not os.path.lexists(repo / "out")
@@ -209,7 +209,7 @@ def test_no_later_link_has_an_earlier_one_lead_out(repo: Path, level: IsolationL
     with agent(repo, level, commit=Commit.EACH_CALL) as made:
         assert made.run_tool("execute_links", pairs={"bent": "sub/../private.txt"}).success
         later = made.run_tool("execute_links", pairs={"sub": "."})
-        assert not later.success and "by another link" in later.violations[0]
+        assert not later.success and "through another link" in later.violations[0]
         (repo / "sub").symlink_to(".")  # as if it had come in between the look and the commit
         with pytest.raises(SupervisionError, match="led out"):
             made.sandbox.remove_links_out((str(repo / "sub"),))

@@ -130,7 +130,7 @@ class RingfenceEnvironment(BaseEnvironment):
         if self._prepared.workspace:
             laid = real(folder + self.workdir)
             if not within(laid, real(folder)):
-                raise UsageError(f"workdir: {self.workdir} leads out of the task's own files")
+                raise UsageError(f"workdir: {self.workdir} points outside the task's own files")
             shutil.copytree(self._prepared.workspace, laid, symlinks=True, dirs_exist_ok=True)
         return folder
 
@@ -140,7 +140,7 @@ class RingfenceEnvironment(BaseEnvironment):
         said = getattr(self.task_env_config, "workdir", None)
         named = posixpath.normpath(said or (self._prepared.mount_at if self._root == HOST else _WORKDIR))
         if not named.startswith("/"):
-            raise UsageError(f"workdir: {named!r} is not a path from the root on")
+            raise UsageError(f"workdir: {named!r} is not an absolute path")
         return named
 
     async def stop(self, delete: bool) -> None:
@@ -208,7 +208,7 @@ class RingfenceEnvironment(BaseEnvironment):
     ) -> ExecResult:
         asked = self._resolve_user(user)
         if asked not in (None, "root", 0, "0"):
-            raise RuntimeError(f"there is one user in a sandbox of ringfence, root without any right; not {asked!r}")
+            raise RuntimeError(f"the sandbox has one user, root without privileges; {asked!r} is not available")
         variables = {**self._prepared.environment, **(self._merge_env(env) or {})}
         job = Job(argv=("bash", "-c", _SHELL, "bash", cwd or self.workdir, command), environment=variables, stdin=b"")
         outcome = await asyncio.to_thread(self._run, job, timeout_sec)

@@ -97,7 +97,8 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
         concurrency: bool = True,
     ) -> ExecResult[str]:
         if user is not None:
-            raise SandboxUserUnsupportedError(f"there is one user in a sandbox of ringfence; it can't be {user!r}")
+            raise SandboxUserUnsupportedError(
+                f"the sandbox has one user, root without privileges; {user!r} is not available")  # fmt: skip
         fed = input.encode() if isinstance(input, str) else input
         job = Job(argv=tuple(cmd), cwd=self._absolute(cwd) if cwd else None, environment=env or {}, stdin=fed or b"")
         try:

@@ -105,14 +105,14 @@ def _honest_end(outcome: Outcome, doubt: str) -> tuple[Status, int, str]:
 def _doubt(records: TestRecords) -> str:
     """Why pytest's report is not a success; nothing if it is one."""
     if records.problem:
-        return f"what pytest told can't be read to its end: {records.problem}"
+        return f"pytest's report can't be read to its end: {records.problem}"
     if records.garbled:
-        return f"{records.garbled} lines of what pytest told can't be read"
+        return f"{records.garbled} lines of pytest's report can't be read"
     if records.finished != 0:
         told = "nothing" if records.finished is None else f"exit status {records.finished}"
-        return f"pytest did not finish its session with it (it told {told})"
+        return f"pytest did not finish its session with it (it reported {told})"
     if records.broken_off:
-        return "the session was broken off (pytest.exit)"
+        return "the session was interrupted (pytest.exit)"
     counts = records.counts()
     if counts["failed"] or counts["error"]:
         return f"it reported {counts['failed']} failed tests and {counts['error']} errors"

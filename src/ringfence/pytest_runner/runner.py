@@ -60,7 +60,7 @@ def run_pytests_v2(
         words, program = _words(arguments, "arguments"), _checked_interpreter(interpreter)
         job = _job(targets, here, words, program, policy.environment)
     except FileNotFoundError as error:
-        raise UsageError("the current directory is not there any more", hint="change to one that is") from error
+        raise UsageError("the current directory no longer exists", hint="change to one that exists") from error
     try:
         outcome = run(job, _showing(policy, targets), on_output=on_output, attach=attach)
     except SandboxError as error:
@@ -73,7 +73,7 @@ def refuse_images(policy: SandboxPolicy) -> None:
     """UsageError for a sandbox with a Python of its own."""
     if policy.root or traits_of(policy.isolation).python:
         what = "root" if policy.root else f"isolation {policy.isolation}"
-        raise UsageError(f"{what}: tests run in an interpreter of the host", hint="run pytest of the image by run()")
+        raise UsageError(f"{what}: tests run in an interpreter of the host", hint="run the image's pytest with run()")
 
 
 def _checked_policy(policy: object) -> SandboxPolicy:
@@ -100,7 +100,7 @@ def _words(values: object, name: str) -> list[str]:
     words = list(values)
     wrong = [word for word in words if not isinstance(word, str | os.PathLike)]
     if wrong:
-        raise UsageError(f"{name}: {wrong[0]!r} is not a text or a path")
+        raise UsageError(f"{name}: {wrong[0]!r} is not a string or a path")
     return [os.fsdecode(word) for word in words]
 
 
@@ -110,7 +110,7 @@ def _targets(paths: object) -> list[str]:
     for path in (target.partition("::")[0] for target in targets or [os.getcwd()]):
         needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
         if os.path.lexists(path) and not os.access(path, needed):
-            raise UsageError(f"{path} can't be read by this user", hint="ask its owner for the right to read it")
+            raise UsageError(f"{path} can't be read by this user", hint="ask its owner for read permission")
     return targets
 
 

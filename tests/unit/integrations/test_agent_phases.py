@@ -311,7 +311,7 @@ def test_what_can_not_be_written_down_is_not_run(tmp_path: Path) -> None:
 def test_the_log_may_not_lie_where_tools_write(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "w")
     for place in (tmp_path / "w" / "audit", tmp_path / "link" / "deep" / "audit"):
-        with pytest.raises(UsageError, match="lies in an allowed path"):
+        with pytest.raises(UsageError, match="is in an allowed path"):
             agent(tmp_path, audit=place)
     agent(tmp_path, audit=tmp_path / "audit")  # control
 

@@ -84,7 +84,7 @@ def test_a_cell_that_is_given_up_while_it_waits_never_runs_and_breaks_off_no_oth
         eventually(python._one_at_a_time.locked)
         waiting = threads.submit(python.run, "seen.append(2)", given_up=second)
         second.set()
-        assert "did not begin" in waiting.result(PATIENCE_S).problem
+        assert "before it started" in waiting.result(PATIENCE_S).problem
         assert not running.done(), "only its own giver-up breaks it off"
         first.set()  # the control
         assert running.result(PATIENCE_S).problem == "it was interrupted"
@@ -165,7 +165,7 @@ def test_checkpoints_take_no_more_than_their_part_of_the_host_s_disk(tmp_path: P
 @on_linux
 @pytest.mark.system
 def test_a_place_without_a_workspace_has_no_history() -> None:
-    with Place(POLICY) as place, pytest.raises(UsageError, match="no history"):
+    with Place(POLICY) as place, pytest.raises(UsageError, match="has no checkpoints"):
         place.checkpoint()
     with pytest.raises(UsageError, match="closed"):
         place.run(Job(argv=("true",)))

@@ -96,9 +96,9 @@ def test_the_operator_is_told_what_is_not_shown_before_anything_the_program_chos
     ("folder", "it is a directory", "list_files lists it"),
     ("fifo", "it is a FIFO, a socket or a device", "run_command"),
     ("large", "it is larger than 16 MiB", "head -c"),
-    ("picture", "it is no UTF-8 text: byte 0xff at 3", "iconv"),
-    ("zeros", "it is no UTF-8 text: byte 0x00 at 0", "xxd"),
-    ("around", "its links lead in a circle", "ls -l"),
+    ("picture", "it is not UTF-8 text: byte 0xff at 3", "iconv"),
+    ("zeros", "it is not UTF-8 text: byte 0x00 at 0", "xxd"),
+    ("around", "its links point in a circle", "ls -l"),
     ("closed", "its permissions", "chmod"),
     ("x" * 5000, "its path is too long", "list_files"),
 ])  # fmt: skip

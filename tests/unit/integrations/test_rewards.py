@@ -102,7 +102,7 @@ def test_a_score_is_the_share_of_tests_that_pass_with_reasons_for_the_rest(rewar
     tests = "assert solve(2) == 4\nassert solve(3) == 8\nassert solve('x') == 1\nassert other(1) == 1"
     reward = rewards.score(SQUARE, tests)
     assert (reward.passed, reward.total, reward.score) == (1, 4, 0.25)
-    assert reward.reasons[0] == "assert solve(3) == 8: it came to 9"
+    assert reward.reasons[0] == "assert solve(3) == 8: the result was 9"
     assert "TypeError" in reward.reasons[1] and "NameError" in reward.reasons[2]
 
 

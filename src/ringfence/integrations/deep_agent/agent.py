@@ -384,8 +384,8 @@ def _shown(tool_name: object) -> str:
 def _refuse_inside(path: str, folders: tuple[str, ...]) -> None:
     place = real(path)
     if is_below(place, map(real, folders)):
-        hint = "tools may write there: keep the log elsewhere, with audit=PATH"
-        raise UsageError(f"the audit log {path!r} lies in an allowed path", hint=hint)
+        hint = "tools may write there; keep the log elsewhere, with audit=PATH"
+        raise UsageError(f"the audit log {path!r} is in an allowed path", hint=hint)
 
 
 def _as_finding(said: Finding | str, step: int) -> Finding:

@@ -39,7 +39,7 @@ def allow_up_to(max_risk: float) -> Authorize:
 def checked_score(value: object) -> float:
     """A number from 0 to 1. NaN must not pass: it is neither above nor below any threshold."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"a risk score is a number from 0 to 1, not {value!r}")
+        raise UsageError(f"a risk score must be a number from 0 to 1, not {value!r}")
     return float(value)
 
 

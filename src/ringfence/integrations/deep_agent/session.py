@@ -20,7 +20,7 @@ from ringfence.model.outcome import Changes
 from ringfence.model.record import replace
 from ringfence.model.ways.walk import real, walk
 
-_OUT = "leads out of the allowed paths"
+_OUT = "points outside the allowed paths"
 
 
 class SandboxSession:
@@ -71,7 +71,7 @@ class SandboxSession:
         for path, target in self._going_up().items():
             stays = leads_below(os.path.dirname(path), target, folders)
             if path not in laid and stays and not leads_below(os.path.dirname(path), target, folders, laid):
-                return f"link {_shown(path)} {_OUT} by another link"
+                return f"link {_shown(path)} {_OUT} through another link"
         return ""
 
     def _going_up(self) -> dict[str, str]:
@@ -136,7 +136,7 @@ class SandboxSession:
             led = [each for each in self._bent if walk(each).passes(path)]
             if not all(_stays(each, folders) for each in (path, *led)):
                 os.unlink(path)
-                raise SupervisionError(f"{path!a} led out of the allowed paths and was removed again")
+                raise SupervisionError(f"{path!a} pointed outside the allowed paths, so it was removed")
 
     def go_back(self, checkpoint_id: str) -> dict[str, Any]:
         """End everything that runs and go back to a checkpoint; if that is gone, drop the whole sandbox."""

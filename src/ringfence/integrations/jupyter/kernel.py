@@ -65,7 +65,7 @@ def read_connection(connection_file: str) -> Mapping[str, object]:
         raise UsageError(f"{connection_file} is not a Jupyter connection file: {error}") from error
     is_near = asked.get("transport") == "tcp" and asked.get("ip") in _LOOPBACK
     if not is_near or not all(0 < port < 65536 for port in ports):
-        raise UsageError("this kernel takes connections from this machine's loopback alone",
+        raise UsageError("this kernel only takes connections from this machine's loopback",
                          hint="start Jupyter without c.KernelManager.ip, and with transport tcp")  # fmt: skip
     return asked
 

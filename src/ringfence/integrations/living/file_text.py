@@ -14,16 +14,16 @@ from ringfence.roles.file_transfer import NO_REGULAR_FILE
 
 _LISTED = "list_files shows what is there; a relative path is one in the working directory"
 _BY_PARTS = "read a part of it with run_command: head -c, tail -c, sed -n, grep"
-_CONVERTED = "look at it with run_command: file and xxd, or iconv where it is text in another encoding"
+_CONVERTED = "look at it with run_command: file and xxd, or iconv if it is text in another encoding"
 # errno: (what is wrong, what to do)
 _WORDS = {
     errno.ENOENT: ("there is no such file", _LISTED),
-    errno.ENOTDIR: ("a part of its path is a file and no directory", _LISTED),
+    errno.ENOTDIR: ("a part of its path is a file, not a directory", _LISTED),
     errno.EISDIR: ("it is a directory", "list_files lists it; name a file in it"),
-    NO_REGULAR_FILE: ("it is a FIFO, a socket or a device, and no file", "have run_command write it to a file"),
+    NO_REGULAR_FILE: ("it is a FIFO, a socket or a device, not a file", "have run_command write it to a file"),
     errno.EACCES: ("its permissions, or those of a directory on the way, do not allow it",
                    "run_command with ls -l shows them; chmod changes your own"),
-    errno.ELOOP: ("its links lead in a circle", "run_command with ls -l shows where they lead"),
+    errno.ELOOP: ("its links point in a circle", "run_command with ls -l shows where they point"),
     errno.ENAMETOOLONG: ("its path is too long", _LISTED),
 }  # fmt: skip
 
@@ -61,7 +61,7 @@ def _checked(path: str, data: bytes) -> bytes:
         wrong = error.start
     if wrong < 0:
         return data
-    raise _unread(path, f"it is no UTF-8 text: byte {data[wrong]:#04x} at {wrong}", _CONVERTED, errno.EILSEQ)
+    raise _unread(path, f"it is not UTF-8 text: byte {data[wrong]:#04x} at {wrong}", _CONVERTED, errno.EILSEQ)
 
 
 def _unread(path: str, wrong: str, hint: str, number: int) -> FileError:

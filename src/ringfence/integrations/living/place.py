@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 _SIGKILL = 9
 # The steps of a SetupError after which the job may be given to a new box: nothing of it has begun.
 _BOX_GONE = ("enter the box", "reach the leader", "lead")
-_NO_HISTORY = "this sandbox has a private directory and no history"
+_NO_HISTORY = "this sandbox has no checkpoints: it works in a private directory"
 
 
 class Place:
@@ -160,7 +160,7 @@ class Place:
         with self._turn:
             problem = problem_with_another(self.transaction(), self.policy)
             if problem:
-                raise CheckpointError(problem, hint="roll back to one that there is, or commit: that removes them all")
+                raise CheckpointError(problem, hint="roll back to an existing one, or commit: that removes them all")
             return self.transaction().create_checkpoint(name)
 
     def checkpoints(self) -> list[Checkpoint]:

@@ -114,7 +114,7 @@ class LivingPython:
                     return self._asked(kind, payload, seconds, given_up)
             finally:
                 self._one_at_a_time.release()
-        return Cell(problem="it was given up before its turn came, and did not begin")
+        return Cell(problem="it was cancelled before it started")
 
     def _asked(self, kind: bytes, payload: bytes, seconds: float, given_up: threading.Event) -> Cell:
         handle = self._living()
@@ -159,7 +159,7 @@ class LivingPython:
                 why, killed_at = self._interrupted(handle, is_late), time.monotonic() + _INTERRUPT_S
             elif killed_at and time.monotonic() > killed_at:
                 handle.signal(_SIGKILL)
-                why, killed_at = why.replace("interrupted", "killed, for it did not stop"), 0.0
+                why, killed_at = why.replace("interrupted", "killed, because it did not stop"), 0.0
 
     def _interrupted(self, handle: Handle, is_late: bool) -> str:
         """Interrupt a cell whose time is over or that nobody waits for; which of them, in words."""

@@ -163,7 +163,8 @@ class Session:
         with self._lock:
             text = self._outputs.get(name)
         if text is None:
-            raise UsageError(f"there is no output {name!r} any more", hint=f"the last {MOST_KEPT} are kept")
+            raise UsageError(f"the output {name!r} does not exist, or is no longer kept",
+                             hint=f"the last {MOST_KEPT} are kept")  # fmt: skip
         return _window(text, offset, "read_output with")
 
     # ---- files
@@ -199,10 +200,10 @@ class Session:
         found = [each for each in known if each.checkpoint_id.startswith(checkpoint_id)]
         if not found or (checkpoint_id and len(found) > 1):
             listed = ", ".join(f"{each.checkpoint_id} {each.name}".strip() for each in known) or "none"
-            raise UsageError(f"there is no single checkpoint {checkpoint_id!r}", hint=f"there are: {listed}")
+            raise UsageError(f"no checkpoint, or several, match {checkpoint_id!r}", hint=f"there are: {listed}")
         done = self.place.roll_back(found[-1].checkpoint_id)
         told = f"back at checkpoint {done.checkpoint_id}: {counted(done.files_restored, 'path')} restored."
-        return f"{told} What ran has ended, Python's variables too."
+        return f"{told} Running processes have ended; Python variables are lost."
 
     def to_commit(self) -> Shown:
         """What a commit would carry over now; the seal covers what is shown."""
@@ -215,7 +216,7 @@ class Session:
         if not changes:
             raise UsageError("nothing has changed, so there is nothing to commit")
         if not changes.complete:
-            raise CheckpointError("too much has changed to be shown, so it can't be committed")
+            raise CheckpointError("there are too many changes to show, so they can't be committed")
         # A name may contain line breaks, and its parts would look like paths of their own.
         rows = [f"{each.kind} {escape_controls(os.path.relpath(each.path, self.workspace))}" for each in changes]
         listed, diff = "\n".join(rows), words.text_of(told.encode("utf-8", "surrogateescape"))

@@ -16,7 +16,7 @@ MOST_REFUSED = 10
 _ADVICE = {
     Status.TIMEOUT: "do less at a time; a program left in the background with & must also end",
     Status.MEM_LIMIT: "use less memory: work in pieces",
-    Status.CPU_LIMIT: "the processor time of this sandbox is spent; files are as they were",
+    Status.CPU_LIMIT: "this sandbox has used up its processor time; files are unchanged",
     Status.PIDS_LIMIT: "start fewer processes or threads at once",
     Status.DISK_LIMIT: "write less, or remove what is not needed",
     Status.FILE_SIZE_LIMIT: "write smaller files",
@@ -84,7 +84,7 @@ def cell_end(cell: Cell, policy: SandboxPolicy) -> str:
     if cell.outcome is not None:
         lines += list(refusals(cell.outcome))
     if cell.lost:
-        lines.append("The interpreter is gone with its variables; the next call begins in a fresh one.")
+        lines.append("The interpreter ended and its variables are lost; the next call starts a new one.")
     return "\n".join(lines)
 
 

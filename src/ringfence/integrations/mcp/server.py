@@ -34,19 +34,19 @@ INSTRUCTIONS = """\
 One sandbox. Commands, Python and files are inside it; limits and network are the operator's policy and can't be changed
 from here. {where} A result that is cut says how to read on. checkpoint before risky steps, rollback to undo them."""
 PRIVATE = "Its working directory is private, and gone afterwards."
-ON_WORKSPACE = "Its working directory is {}: changes are kept aside until commit, and diff shows them."
+ON_WORKSPACE = "Its working directory is {}: changes are kept in a layer until commit, and diff shows them."
 
 NUMBERS = frozenset({"timeout_s", "offset", "reset"})
 """The arguments of all tools that are no texts."""
 _MOST_NUMBER_CHARS = 100
 Seconds = Annotated[float | None, Field(gt=0, description="less time than the policy gives")]
-Offset = Annotated[int, Field(ge=0, description="character to begin at, to read on")]
+Offset = Annotated[int, Field(ge=0, description="character to start at, to read on")]
 
 
 class Consent(BaseModel):
     """The operator's answer."""
 
-    commit: bool = Field(description="carry these changes over")
+    commit: bool = Field(description="commit these changes")
 
 
 def build(
@@ -74,7 +74,7 @@ class _Server(MCPServer[Any]):
         for each in NUMBERS & arguments.keys():
             given = arguments[each]
             if isinstance(given, str) and len(given) > _MOST_NUMBER_CHARS:
-                raise ToolError(f"{each}: a text of {len(given)} characters is none of its values")
+                raise ToolError(f"{each}: a string of {len(given)} characters is not a number")
         return await super().call_tool(name, arguments, context)
 
 

@@ -14,7 +14,7 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 from pydantic import ValidationError
 
 _NOT_JSON = "json_invalid"
-_HALF = "a text has half a character (a surrogate without its other half), which no text of Unicode can have"
+_HALF = "a string has an unpaired surrogate (not valid Unicode); send valid Unicode"
 
 
 def serve(server: MCPServer[Any]) -> None:
@@ -74,7 +74,7 @@ def answer_to(problem: Exception) -> JSONRPCError | None:
         return None
     if line is None:
         whole = next((each["input"] for each in found if each["type"] == "missing" and len(each["loc"]) == 2), None)
-        return _error(INVALID_REQUEST, "this is no message of JSON-RPC 2.0", whole)
+        return _error(INVALID_REQUEST, "this is not a JSON-RPC 2.0 message", whole)
     try:
         return _error(INVALID_REQUEST, _HALF, json.loads(line))
     except (ValueError, RecursionError):

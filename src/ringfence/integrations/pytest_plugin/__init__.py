@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="run all of it in a sandbox; =strict is the default level")  # fmt: skip
     group.addoption("--ringfence-policy", metavar="FILE", default=None, help="limits, network and paths of the sandbox")
     group.addoption("--ringfence-keep", metavar="PATH", action="append", default=[],
-                    help="carry over what tests write there, besides reports; may be repeated")  # fmt: skip
+                    help="keep what tests write there, besides reports; may be repeated")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,6 +84,6 @@ def _opened(policy: SandboxPolicy) -> Box:
         if os.environ.get(INSIDE_VARIABLE) != NESTED:
             raise
         raise ringfence.UnavailableError(
-            f"the fixture sandbox in the sandbox of {FLAG}: sandboxes do not nest",
-            missing=error.missing, hint=f"use {FLAG}=process, or no {FLAG}",
+            f"the fixture sandbox can't be used inside the sandbox of {FLAG}: sandboxes do not nest",
+            missing=error.missing, hint=f"use {FLAG}=process, or omit {FLAG}",
         ) from error  # fmt: skip

@@ -78,8 +78,8 @@ def _refuse_what_cannot_be(config: pytest.Config) -> None:
     given = config.known_args_namespace
     for name, flag in _INTERACTIVE.items():
         if getattr(given, name, False):
-            raise pytest.UsageError(f"{flag} wants your terminal inside the sandbox, which tests must not have; "
-                                    f"leave out {FLAG} or {flag}")  # fmt: skip
+            raise pytest.UsageError(f"{flag} needs your terminal inside the sandbox, which tests must not have; "
+                                    f"omit {FLAG} or {flag}")  # fmt: skip
     root = str(config.rootpath)
     for name in _early_plugins(config):
         file = getattr(sys.modules.get(name), "__file__", None)
@@ -256,12 +256,12 @@ def _carry_over(transaction: Transaction, reports: Iterable[str]) -> None:
         chosen = [each.path for each in transaction.changes()
                   if any(within(each.path, place) or fnmatch(each.path, place) for place in places)]  # fmt: skip
         for path in [path for path in chosen if path in links]:
-            _say(f"{path} is a link that the tests made; it is not carried over")
+            _say(f"{path} is a link that the tests made; it is not kept")
         chosen = [path for path in chosen if not any(within(path, link) for link in links)]
         if chosen:
             transaction.commit(chosen)
     except CheckpointError as error:
-        _say(f"reports are not carried over: {error}")
+        _say(f"reports are not kept: {error}")
 
 
 class _Signals:

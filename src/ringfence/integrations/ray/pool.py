@@ -57,7 +57,7 @@ class RayPool:
         check_route(rules if isinstance(rules, tuple) else (), addresses_of(self._ray))
         width = min(_WIDEST, _smallest_node(self._ray.nodes())) if width is None else width
         if type(width) is not int or not 1 <= width <= slots_of(self._ray):
-            raise UsageError(f"width: {width!r} is not from 1 to the {slots_of(self._ray)} slots of the cluster")
+            raise UsageError(f"width: {width!r} must be from 1 to the {slots_of(self._ray)} slots of the cluster")
         self._settings = PoolSettings(policy=self.policy, preload=tuple(preload), width=width, version=__version__)
         self._blobs = Blobs(self._ray)
         self._open: set[Dispatch] = set()
@@ -137,9 +137,10 @@ class RayPool:
 
     def _source(self, source: str | bytes, name: str, arguments: Sequence[str], given: dict[str, Any]) -> WiredJob:
         if not isinstance(source, str | bytes):
-            raise UsageError(f"a source is text or bytes, not {type(source).__name__}")
+            raise UsageError(f"a source must be a string or bytes, not {type(source).__name__}")
         if isinstance(arguments, str) or not all(isinstance(part, str) for part in (name, *arguments)):
-            raise UsageError("the name and the arguments of a source are texts", hint="write arguments=['one', 'two']")
+            raise UsageError("the name and the arguments of a source must be strings",
+                             hint="write arguments=['one', 'two']")  # fmt: skip
         is_text = isinstance(source, str)
         data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
         work = SourceWork(source=self._blobs.of(data), is_text=is_text, name=name, arguments=tuple(arguments))
@@ -167,7 +168,7 @@ class RayPool:
     def _as_they_come(self, jobs: Sequence[WiredJob], timeout: float | None) -> Iterator[tuple[int, object]]:
         """Place and end of each job, exactly once: a task's name is its place, and its result is taken once."""
         if self._closed:
-            raise UsageError("the pool is closed")
+            raise UsageError("the pool is closed", hint="make a new one")
         deadline = deadline_of(self.policy, timeout, "pool")
         dispatch = Dispatch(self._ray, run_jobs, width=self._settings.width)
         self._open.add(dispatch)
@@ -203,7 +204,7 @@ def _outcome(end: object) -> Outcome:
 def _refuse_on_output(on_output: object) -> None:
     """A job whose node is lost begins again elsewhere, and its first output would be reported twice."""
     if on_output is not None:
-        raise UsageError("on_output: on a cluster a job may begin again, and its output would be reported twice",
+        raise UsageError("on_output: on a cluster a job may be started again, which would report its output twice",
                          hint="take it from the outcome, or use ringfence.Pool")  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def parsed(tests: str) -> ast.Module:
     try:
         return ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"the tests can't be read: {error}", hint="write asserts, one on a line") from None
+        raise UsageError(f"the tests can't be read: {error}", hint="write one assert per line") from None
 
 
 def plain_checks(tree: ast.Module) -> list[Check] | None:

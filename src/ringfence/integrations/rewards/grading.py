@@ -63,7 +63,7 @@ class Rewards:
         if pool is None:
             pool = Pool(policy or SandboxPolicy.from_dict(_DEFAULT), at_once=at_once, warm=warm, preload=preload)
         elif policy is not None:
-            raise UsageError("a pool has a policy already", hint="give one of the two")
+            raise UsageError("the pool already has a policy; give only one")
         self._pool = pool
         self._timeout = timeout
 
@@ -204,7 +204,7 @@ def _is_told(each: object) -> bool:
 def _wrong(check: Check, told: tuple[Any, ...]) -> str:
     if told[0] == "raised":
         return f"{told[1]}: {told[2]}".strip(": ") or "it raised"
-    return "" if _equal(told[1], check.right) else f"it came to {_short(told[1])}"
+    return "" if _equal(told[1], check.right) else f"the result was {_short(told[1])}"
 
 
 def _equal(value: object, right: object) -> bool:
@@ -259,4 +259,4 @@ def code_of(completion: object) -> str:
         return blocks[-1] if blocks else completion
     if isinstance(completion, Sequence) and completion and isinstance(completion[-1], Mapping):
         return code_of(str(completion[-1].get("content", "")))
-    raise SandboxError(f"{type(completion).__name__} is not a completion", hint="give a text, or a list of messages")
+    raise SandboxError(f"{type(completion).__name__} is not a completion", hint="give a string, or a list of messages")
