@@ -101,8 +101,8 @@ def test_workers_of_xdist_run_inside(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("--pdb",), "--pdb wants your terminal"),
-    (("--trace",), "--trace wants your terminal"),
+    (("--pdb",), "--pdb needs your terminal"),
+    (("--trace",), "--trace needs your terminal"),
     (("--ringfence=wet",), "'wet' is not one of"),
     (("--ringfence-policy=no.yaml",), "no.yaml"),
 ])  # fmt: skip

@@ -322,7 +322,7 @@ def test_a_full_service_says_so_in_json_and_when_to_come_again(
     links = _strangers(here, 6)
     status, told, answer = ask(here.port, "GET", "/v1/status", token=tokens["one"])
     assert (status, told["retry-after"], told["connection"]) == (503, "1", "close")
-    assert "as many connections" in answer["error"]["message"]
+    assert "reached its limit of connections" in answer["error"]["message"]
     for link in links:
         link.close()
     eventually(lambda: ask(here.port, "GET", "/v1/status", token=tokens["one"])[0] == 200)

@@ -55,7 +55,7 @@ def test_bodies_that_do_not_come_leave_connections_to_others(shared: tuple[Here,
         eventually(lambda: _now(here) == _MOST)
         for _ in range(_CONNECTIONS):  # on connections that stay: whoever was refused is idle, and makes room
             status, told, answer = ask(here.port, "GET", "/v1/status", token=tokens["greedy"])
-            assert (status, told["retry-after"]) == (429, "1") and "not finished" in answer["error"]["message"]
+            assert (status, told["retry-after"]) == (429, "1") and "unfinished requests" in answer["error"]["message"]
         refused = [_begun(here, tokens["greedy"], line, 10) for _ in range(_CONNECTIONS)]
         assert ask(here.port, "GET", "/v1/status", token=tokens["other"])[0] == 200
         for link in refused:
@@ -125,6 +125,6 @@ def test_who_waits_for_a_box_when_the_service_ends_hears_so(tmp_path: Path, park
         eventually(lambda: ask(port, "GET", "/v1/status")[2]["queue"]["now"] == 1)
         process.terminate()
         status, headers, told = waiting.result(PATIENCE_S)
-        assert (status, headers["retry-after"]) == (503, "5") and "is ending" in told["error"]["message"]
+        assert (status, headers["retry-after"]) == (503, "5") and "is shutting down" in told["error"]["message"]
         assert process.wait(2 * PATIENCE_S) == 0
     assert "Traceback" not in (tmp_path / "service.log").read_text()

@@ -33,7 +33,7 @@ def test_the_system_directories_that_are_written_are_those_that_are_shown() -> N
 
 
 def test_the_names_of_etc_that_are_written_are_those_that_are_shown() -> None:
-    assert _named("of `/etc`") == sorted(ETC_NAMES, key=str.lower)
+    assert _named("these parts of `/etc`") == sorted(ETC_NAMES, key=str.lower)
     assert {f"/etc/{name}" for name in ETC_NAMES} >= set(re.findall("`(/etc/[^`]+)`", _PART.split("\n\n**", 1)[1]))
 
 
