@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import zip_longest
 from pathlib import Path
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "demo.svg"
 COLUMNS = 108
@@ -17,6 +18,8 @@ _ROW, _CHARACTER, _MARGIN, _BAR = 19, 7.83, 20, 34
 _COLOURS = {"✗": "#ff7b72", "✓": "#7ee787", "▸": "#79c0ff", "yes": "#7ee787", "no": "#ff7b72"}
 _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _LABEL = re.compile(r"^ +[✓✗] (.{1,36}?)  +", re.MULTILINE)
+_FIGURES = re.compile(r"\d[\d.,]*")
+_OF_THE_HOST = re.compile(r"(  (?:✗ (?:open|fork bomb|allocate)|yes  (?:memory|pids|readable_paths|hidden_paths)) ).*")
 _KERNEL = re.compile(r"( on \w+ \d+\.\d+)[\w.+-]*")
 
 
@@ -29,6 +32,25 @@ def printed() -> str:
 def labels(text: str) -> list[str]:
     """What was tried, by the first column of what is printed or drawn."""
     return _LABEL.findall(re.sub("<[^>]+>", "", text))
+
+
+def differing(picture: str, text: str) -> list[str]:
+    """The rows of a picture that the output has in other words: figures may differ, and so may what a host enforces."""
+    old, new = (re.findall(r"^<text [^>]*>(.*)</text>$", each, re.MULTILINE) for each in (picture, drawn(text)))
+    rows = zip_longest(_masked(old), _masked(new), fillvalue="")
+    return [row or other for row, other in rows if not _same(row, other)]
+
+
+def _masked(rows: list[str]) -> list[str]:
+    """Without figures, and without what only some hosts have: how they hold limits, and so how many runs it takes."""
+    plain = (_FIGURES.sub("#", unescape(re.sub("<[^>]+>", "", row))) for row in rows)
+    return [_OF_THE_HOST.sub(r"\1", row) for row in plain if not row.startswith("status ")]
+
+
+def _same(row: str, other: str) -> bool:
+    """Where one is cut, up to there."""
+    length = min((len(each) - 1 for each in (row, other) if each.endswith("…")), default=None)
+    return row[:length] == other[:length]
 
 
 def drawn(text: str, *, command: str = "make run") -> str:
