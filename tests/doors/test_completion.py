@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from tests import packages
@@ -45,22 +46,38 @@ def test_the_manual_has_every_option_with_its_help(capsys: pytest.CaptureFixture
     (["run", "--mem"], {"--memory"}, {"--cpu"}),
     (["run", "--isolation", "str"], {"strict"}, {"process"}),
     (["run", "--", "bas"], {"bash"}, {"--memory"}),
-    (["completion", ""], {"bash", "zsh", "fish"}, {"run"}),
+    (["completion", ""], {"bash", "zsh", "fish"}, {"run", "a.yaml"}),
+    (["setup", "a"], {"apparmor"}, {"a.yaml"}),
+    (["setup", "apparmor", ""], {"--dry-run"}, {"a.yaml", "apparmor"}),
+    (["policy", ""], {"show", "check", "--json"}, {"a.yaml"}),
+    (["policy", "--json", "show", ""], {"a.yaml", "--json"}, {"show"}),
+    (["run", "--policy", ""], {"a.yaml", "my file.yaml", "all*.yaml"}, {"my", "--cpu"}),
+    (["validate", "my"], {"my file.yaml"}, {"my", "file.yaml"}),
+    (["validate", "all"], {"all*.yaml", "all of it.yaml"}, {"a.yaml"}),
+    (["run", "--", "my"], {"my file.yaml"}, {"my"}),
 ])  # fmt: skip
 def test_bash_completes(
-    capsys: pytest.CaptureFixture[str], line: list[str], wanted: set[str], unwanted: set[str]
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: list[str], wanted: set[str], unwanted: set[str]
 ) -> None:
+    for name in ("a.yaml", "my file.yaml", "all*.yaml", "all of it.yaml"):
+        (tmp_path / name).touch()
     text = _printed(capsys, "completion", "bash")
     shown = 'printf "%s\\n" "${COMPREPLY[@]}"'
     asked = f'{text}\nCOMP_WORDS=(ringfence "$@"); COMP_CWORD=$#; _ringfence_complete; {shown}'
-    done = subprocess.run(["bash", "--norc", "-c", asked, "bash", *line], capture_output=True, text=True, check=True)
-    found = set(done.stdout.split())
+    command = ["bash", "--norc", "-c", asked, "bash", *line]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = set(done.stdout.splitlines())
     assert wanted <= found and not unwanted & found and not done.stderr
+
+
+FISH = {"ringfence setup ": {"apparmor"}, "ringfence setup apparmor ": set(),
+        "ringfence policy ": {"show", "check", "plan"}, "ringfence policy show ": {"a.yaml"},
+        "ringfence config show --file ": {"a.yaml"}}  # fmt: skip
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_other_shells_read_it(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+def test_the_other_shells_read_it(capsys: pytest.CaptureFixture[str], tmp_path: Path, shell: str) -> None:
     path = packages.program(shell)
     text = _printed(capsys, "completion", shell)
     done = subprocess.run([path, "-n"], input=text, capture_output=True, text=True, check=False)
@@ -69,6 +86,13 @@ def test_the_other_shells_read_it(capsys: pytest.CaptureFixture[str], shell: str
         asked = f"{text}\ncomplete -C 'ringfence run --mem'; complete -C 'ringfence verify-r'"
         told = subprocess.run([path, "--no-config", "-c", asked], capture_output=True, text=True, check=True).stdout
         assert "--memory\tmemory of the whole tree" in told and "verify-release\t" in told
+        (tmp_path / "a.yaml").touch()
+        for line, offered in FISH.items():
+            command = [path, "--no-config", "-c", f"{text}\ncomplete -C '{line}'"]
+            told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+            assert {each.split("\t")[0] for each in told.splitlines()} == offered, line
+    else:
+        assert "'1:show|check|plan:(show check plan)' '*:FILE:_files'" in text
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="needs man")

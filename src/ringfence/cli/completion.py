@@ -34,16 +34,27 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# bash 3.2, which macOS has, knows no mapfile; compopt, which it does not know either, lets readline read quoted words.
 _BASH = """\
+_%(program)s_offer() {
+    local found
+    while IFS= read -r found; do COMPREPLY+=("$found"); done < <(compgen "$@")
+}
+_%(program)s_offer_files() {
+    compopt -o default 2>/dev/null
+    _%(program)s_offer -f -- "$1"
+}
 _%(program)s_complete() {
-    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" each words=""
+    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" each words="" first="" files=""
+    COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "%(commands)s --help --version" -- "$word"))
+        _%(program)s_offer -W "%(commands)s --help --version" -- "$word"
         return
     fi
     for each in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
         if [ "$each" = -- ]; then
-            COMPREPLY=($(compgen -c -- "$word") $(compgen -f -- "$word"))
+            _%(program)s_offer -c -- "$word"
+            _%(program)s_offer_files "$word"
             return
         fi
     done
@@ -51,28 +62,45 @@ _%(program)s_complete() {
 %(values)s
     esac
     if [ -n "$words" ]; then
-        COMPREPLY=($(compgen -W "$words" -- "$word"))
+        _%(program)s_offer -W "$words" -- "$word"
+        return
+    elif [ -n "$files" ]; then
+        _%(program)s_offer_files "$word"
         return
     fi
     case "${COMP_WORDS[1]}" in
 %(options)s
     esac
-    COMPREPLY=($(compgen -W "$words" -- "$word") $(compgen -f -- "$word"))
+    for each in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+        case " $first " in *" $each "*) first="" ;; esac
+    done
+    _%(program)s_offer -W "$words $first" -- "$word"
+    if [ -n "$files" ] && [ -z "$first" ]; then _%(program)s_offer_files "$word"; fi
 }
 complete -o filenames -F _%(program)s_complete %(program)s"""
 
 
 def _bash(program: str, commands: list[Command]) -> str:
     names = " ".join(each.name for each in commands)
-    options = [f"        {each.name}) words='{' '.join(_plain_words(each))}' ;;" for each in commands]
-    values = [f"        '{each.name} {name}') words='{' '.join(word.choices)}' ;;"
-              for each in commands for word in each.words if word.choices for name in word.names]  # fmt: skip
+    options = [f"        {each.name}) words='{' '.join(_names(each))}' first='{' '.join(_first(each))}' "
+               f"files={'yes' if _takes_files(each) else ''} ;;" for each in commands]  # fmt: skip
+    values = [f"        '{each.name} {name}') words='{' '.join(word.choices)}' files=yes ;;"
+              for each in commands for word in each.words if word.value for name in word.names]  # fmt: skip
     return _BASH % {"program": program, "commands": names, "options": "\n".join(options), "values": "\n".join(values)}
 
 
-def _plain_words(command: Command) -> list[str]:
-    """Options, and the allowed words of arguments that take only some."""
-    return [name for word in command.words for name in word.names or word.choices]
+def _names(command: Command) -> list[str]:
+    return [name for word in command.words for name in word.names]
+
+
+def _first(command: Command) -> list[str]:
+    """The allowed words of an argument that takes only some; it is the command's first."""
+    return [choice for word in command.words if not word.names for choice in word.choices]
+
+
+def _takes_files(command: Command) -> bool:
+    """Whether an argument can be any word."""
+    return any(not word.names and not word.choices for word in command.words)
 
 
 def _zsh(program: str, commands: list[Command]) -> str:
@@ -88,7 +116,7 @@ def _zsh_word(word: Word) -> str:
     value = word.value.replace(":", " ").replace("[", "").replace("]", "")
     kind = f"({' '.join(word.choices)})" if word.choices else "_files"
     if not word.names:
-        return _quoted(f"*:{value}:{kind}")
+        return _quoted(f"{'1' if word.choices else '*'}:{value}:{kind}")
     told = word.help.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
     return " ".join(_quoted(f"*{name}[{told}]" + (f":{value}:{kind}" if word.value else "")) for name in word.names)
 
@@ -98,7 +126,13 @@ def _fish(program: str, commands: list[Command]) -> str:
              for each in commands]  # fmt: skip
     for each in commands:
         seen = f"complete -c {program} -n '__fish_seen_subcommand_from {each.name}'"
-        lines += [f"{seen} {_fish_word(word)}" for word in each.words if word.names or word.choices]
+        lines += [f"{seen} {_fish_word(word)}" for word in each.words if word.names]
+        first = " ".join(_first(each))
+        due = f"__fish_seen_subcommand_from {each.name}; and not __fish_seen_subcommand_from {first}"
+        if first:
+            lines.append(f"complete -c {program} -n '{due}' -f -a '{first}'")
+        if not _takes_files(each):
+            lines.append(f"{seen} -f")
     return "\n".join(lines)
 
 
