@@ -22,7 +22,9 @@ from tests.no_spawner import end_spawner
 
 from ringfence import __version__
 from ringfence.cli import COMMANDS, main
+from ringfence.cli.command_words import commands_of
 from ringfence.cli.hostile import ATTEMPTS
+from ringfence.cli.parser import _ELSEWHERE
 from ringfence.roles import spawner
 from ringfence.sandbox import host
 
@@ -129,6 +131,15 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
         (["run", "--env", "=", "--", "true"], 2, "--env"),
         (["run", "--wal", "3", "--", "true"], 2, "no option --wal; did you mean --wall?"),
         (["test", "--jsn"], 2, "did you mean --json?"),
+        (["run", "--cpus", "2", "--", "true"], 2, "no option --cpus; use --cpu-share CORES\n"),
+        (["run", "--gpus=all", "--", "true"], 2, "no option --gpus; strict and container show a job no GPU\n"),
+        (["test", "--gpu", "1"], 2, "no option --gpu; strict and container show a job no GPU\n"),
+        (["run", "-m", "1g", "--", "true"], 2, "no option -m; use --memory BYTES\n"),
+        (["run", "-v/data:/data", "--", "true"], 2, "; use --readable PATH, or --writable PATH\n"),
+        (["run", "--timeout", "5", "--", "true"], 2, "no option --timeout; use --wall SECONDS\n"),
+        (["corpus", "--timeot", "5"], 2, "no option --timeot; did you mean --timeout?\n"),
+        (["run", "--rm", "--", "true"], 2, "no option --rm; use --discard, which throws away"),
+        (["commit", "--rm", "beef"], 2, "no option --rm"),
         (["probe", "now"], 2, "too many arguments: now"),
         (["commit"], 2, "required: ID\n"),
         (["commit", "beef"], 2, "ringfence sandboxes lists them"),
@@ -165,6 +176,13 @@ def test_a_mistake_is_explained_and_has_its_exit_code(
     assert done.returncode == code, done.stderr
     assert word in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3
+
+
+def test_the_options_of_others_lead_to_options_that_there_are() -> None:
+    (run,) = (each for each in commands_of("ringfence") if each.name == "run")
+    known = {name for word in run.words for name in word.names}
+    for option, (needed, advice) in _ELSEWHERE.items():
+        assert option not in known and {needed, *re.findall(r"--[a-z-]+", advice)} <= known, option
 
 
 @pytest.mark.parametrize("partial", [[], ["--allow-partial"]])

@@ -8,11 +8,41 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from ringfence.errors import UsageError
 from ringfence.model.system_text import escape_controls
+
+_NO_GPU = "strict and container show a job no GPU"
+_PASSED_ON = "leave it out: input and output are passed through"
+_NO_PRIVILEGE = "leave it out: no option gives a job more privileges"
+_ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "--cpus": ("--cpu-share", "use --cpu-share CORES"),
+    "--mem": ("--memory", "use --memory BYTES"),
+    "-m": ("--memory", "use --memory BYTES"),
+    "--pids-limit": ("--pids", "use --pids COUNT"),
+    "--timeout": ("--wall", "use --wall SECONDS"),
+    "--net": ("--network", "use --network RULE"),
+    "-e": ("--env", "use --env NAME=TEXT"),
+    "-v": ("--readable", "use --readable PATH, or --writable PATH"),
+    "--volume": ("--readable", "use --readable PATH, or --writable PATH"),
+    "--mount": ("--readable", "use --readable PATH, or --writable PATH"),
+    "--ro-bind": ("--readable", "use --readable PATH"),
+    "--bind": ("--writable", "use --writable PATH"),
+    "--rm": ("--discard", "use --discard, which throws away what the job changed"),
+    "-i": ("--discard", _PASSED_ON),
+    "-t": ("--discard", _PASSED_ON),
+    "-it": ("--discard", _PASSED_ON),
+    "--gpu": ("--isolation", _NO_GPU),
+    "--gpus": ("--isolation", _NO_GPU),
+    "--device": ("--isolation", "strict and container show a job no device of the host"),
+    "--privileged": ("--isolation", _NO_PRIVILEGE),
+    "--cap-add": ("--isolation", _NO_PRIVILEGE),
+    "-p": ("--network", "no option publishes a port; --network host shares the host's network"),
+    "--publish": ("--network", "no option publishes a port; --network host shares the host's network"),
+}
+"""Options of Docker and others: an option that a command must have for the advice to fit, and the advice."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,8 +77,14 @@ class Parser(argparse.ArgumentParser):
         options = [word.partition("=")[0] for word in words if word.startswith("-")]
         if not options:
             return f"too many arguments: {escape_controls(' '.join(words))}"
-        nearest = did_you_mean(options[0], self._option_string_actions)
-        return f"there is no option {escape_controls(options[0])}{nearest}"
+        return f"there is no option {escape_controls(options[0])}{self._advice(options[0])}"
+
+    def _advice(self, option: str) -> str:
+        """What to use instead of an option that others have, else the nearest."""
+        known = self._option_string_actions
+        joined = option if option.startswith("--") else option[:2]  # -v/data:/data
+        needed, advice = _ELSEWHERE.get(option) or _ELSEWHERE.get(joined) or ("", "")
+        return f"; {advice}" if needed in known else did_you_mean(option, known)
 
     def error(self, message: str) -> NoReturn:
         hint = f"{self.prog} --help has the details"
