@@ -68,6 +68,18 @@ def test_all_extras_are_in_the_one_for_all() -> None:
     assert set(listed.removeprefix("ringfence[").removesuffix("]").split(",")) == set(extras) - {"all", "dev", "docs"}
 
 
+def test_the_classifiers_name_what_is_promised_and_no_license_twice() -> None:
+    classifiers = PROJECT["classifiers"]
+    versions = re.findall(r"^Programming Language :: Python :: 3\.(\d+)$", "\n".join(classifiers), re.MULTILINE)
+    (promised,) = set(re.findall(r"3\.(\d+) to 3\.(\d+)", (ROOT / "docs" / "release.md").read_text("utf-8")))
+    first, last = map(int, promised)
+    assert [*map(int, versions)] == [*range(first, last + 1)]
+    assert PROJECT["requires-python"] == f">=3.{first}"
+    assert ("Typing :: Typed" in classifiers) == (ROOT / "src" / "ringfence" / "py.typed").exists()
+    assert PROJECT["license"] and not any(each.startswith("License") for each in classifiers)
+    assert classifiers == sorted(classifiers) and PROJECT["keywords"]
+
+
 def test_every_hint_names_an_extra_that_there_is_and_one_place_words_it() -> None:
     named, elsewhere = set(), []
     for path in sorted((ROOT / "src" / "ringfence").rglob("*.py")):
