@@ -33,6 +33,18 @@ def test_the_table_of_decisions_names_each_once_in_order_and_without_gaps() -> N
     assert [int(name[:4]) for name in listed] == [*range(1, len(listed) + 1)], "a number is missing, or there twice"
 
 
+def _begins_well(path: Path) -> bool:
+    return re.match(rf"# {path.name[:4]}: \S", path.read_text("utf-8")) is not None
+
+
+def test_every_decision_begins_with_its_number_and_a_colon(tmp_path: Path) -> None:
+    decisions = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    assert [path.name for path in decisions if not _begins_well(path)] == []
+    for text, good in (("# 0001: A title\n", True), ("# 0001 A title\n", False), ("# 0002: A title\n", False)):
+        (tmp_path / "0001-a-title.md").write_text(text)
+        assert _begins_well(tmp_path / "0001-a-title.md") is good
+
+
 def _looks_back(changelog: str) -> bool:
     """Whether it tells of what was before, although no version is released yet: nobody had that."""
     return not re.search(r"^## \[\d", changelog, re.MULTILINE) and re.search(r"\bBefore,", changelog) is not None
