@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.unit.source import nodes_of
 
 from ringfence.cli import mcp, serve
@@ -78,6 +79,16 @@ def test_the_classifiers_name_what_is_promised_and_no_license_twice() -> None:
     assert ("Typing :: Typed" in classifiers) == (ROOT / "src" / "ringfence" / "py.typed").exists()
     assert PROJECT["license"] and not any(each.startswith("License") for each in classifiers)
     assert classifiers == sorted(classifiers) and PROJECT["keywords"]
+
+
+def test_the_workflows_test_every_python_that_is_promised_and_compare_and_verify_what_they_release() -> None:
+    flows = {path.stem: yaml.safe_load(path.read_text("utf-8"))["jobs"]
+             for path in (ROOT / ".github" / "workflows").glob("*.yml")}  # fmt: skip
+    promised = [each.split()[-1] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert [flows["ci"][job]["strategy"]["matrix"]["python"] for job in ("linux", "elsewhere")] == [promised] * 2
+    built = "\n".join(step.get("run", "") for step in flows["release"]["build"]["steps"])
+    assert len(re.findall(r"^make .*\bdist\b", built, re.MULTILINE)) == 2
+    assert "\ndiff -r dist " in built and "ringfence verify-release dist --pubkey" in built
 
 
 def test_every_hint_names_an_extra_that_there_is_and_one_place_words_it() -> None:
