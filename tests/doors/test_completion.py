@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from tests import packages
+from tests.unit.source import nodes_of
+from tests.unit.test_layers import MODULES
 
-from ringfence.cli import main
+from ringfence.cli import main, man, setup
 from ringfence.cli.command_words import PROGRAMS, commands_of
+from ringfence.docker_sandbox import config_keys
+from ringfence.model import state_folder
+from ringfence.model.own import private_place
 
 pytestmark = [pytest.mark.unmeasured]
 
@@ -38,6 +45,50 @@ def test_the_manual_has_every_option_with_its_help(capsys: pytest.CaptureFixture
         assert f".SS {program} {command.name}\n" in text
         for word in command.words:
             assert word.help in text and all(f"\\fB{name}\\fR" in text for name in word.names)
+
+
+SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_manual_has_the_sections_that_readers_of_manuals_look_for(
+    capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    text = _printed(capsys, "man", program).replace("\\-", "-").replace("\\&", "")
+    parts = dict(re.findall(r"^\.SH ([A-Z ]+)\n((?:(?!\.SH ).*\n)*)", text, re.MULTILINE))
+    assert [*parts] == SECTIONS
+    (run,) = (each for each in commands_of(program) if each.name == "run")
+    codes = man.exit_codes(run)
+    assert codes in run.examples and codes in parts["EXIT STATUS"] and "xit code" in codes and codes.endswith(".")
+    assert all(f"\\fB{name}\\fR\n{told}\n" in parts["ENVIRONMENT"] for name, told in man.ENVIRONMENT.items())
+    assert all(f"\\fB{name}\\fR\n{told}\n" in parts["FILES"] for name, told in man.FILES.items())
+    assert f"{'proctor' if program == 'ringfence' else 'ringfence'} (1)" in parts["SEE ALSO"]
+
+
+NOT_OF_COMMANDS = {
+    "PROCTOR_CONFINE", "PROCTOR_INSTRUCTION", "PROCTOR_INSTRUCTION_FILE", "PROCTOR_REWARD_FILE", "PROCTOR_WORKSPACE",
+    "RINGFENCE_CANARY", "RINGFENCE_CHANNEL", "RINGFENCE_PYTEST", "RINGFENCE_TEST_FOLDER",
+}  # fmt: skip
+"""What we set for jobs, graders and agents."""
+OF_THE_LIBRARY = {"RINGFENCE_TOKEN"}
+
+
+def test_the_manual_lists_every_variable_that_the_code_reads() -> None:
+    named = re.compile(r"(?:RINGFENCE|PROCTOR)_[A-Z_]+[A-Z]|(?:DOCKER|CONTAINER)_HOST|XDG_STATE_HOME|TMPDIR")
+    texts = (node.value for path in MODULES if path.stem != "man" for node in nodes_of(path)
+             if isinstance(node, ast.Constant) and isinstance(node.value, str))  # fmt: skip
+    found = {text for text in texts if named.fullmatch(text)}
+    assert found - NOT_OF_COMMANDS - OF_THE_LIBRARY == {*man.ENVIRONMENT} - {"RINGFENCE_SECTION__KEY"}
+    assert "RINGFENCE_SECTION__KEY".startswith(config_keys.PREFIX)
+
+
+def test_the_manual_names_files_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("XDG_STATE_HOME", "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    state = state_folder.state_folder().replace(str(tmp_path), "~")
+    private = re.sub(r"-\d+$", "-UID", private_place.path())
+    assert {*man.FILES} == {state, private, setup.PLACE}
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
