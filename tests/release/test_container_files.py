@@ -97,6 +97,14 @@ def test_the_profile_is_what_its_table_makes_it() -> None:
     assert container_seccomp.OPENED.keys() <= opened and not opened & set(NEVER)
 
 
+def test_the_profile_for_apparmor_4_is_the_other_one_with_user_namespaces() -> None:
+    older, newer = ((DEPLOY / "image" / name).read_text() for name in ("apparmor", "apparmor-4"))
+    rules, with_namespaces = (each[each.index("#include") :] for each in (older, newer))
+    assert "userns" not in rules and with_namespaces == rules.replace("  network,\n", "  userns,\n  network,\n")
+    assert "-r deploy/image/apparmor\n" in older and "-r deploy/image/apparmor-4\n" in newer
+    assert "deploy/image/apparmor-4" in PAGE and "add the line" not in PAGE + older
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("change", "accepted"), [(("", ""), True), (("  network,", "  network nonsense,"), False)])
 def test_apparmor_accepts_the_profile(tmp_path: Path, change: tuple[str, str], accepted: bool) -> None:
