@@ -132,8 +132,8 @@ def _await_end(place: bytes) -> None:
 
 def is_private_folder(place: bytes) -> bool:
     """Whether it is there and can be a box's directory: we do not wait for one that can't be, e.g. ``/``."""
-    name = os.path.basename(place)
-    if len(name) != _DIGITS or name.strip(_HEX):
+    digits = os.path.basename(place).rpartition(b"-")[2]  # a prefix stands before them
+    if len(digits) != _DIGITS or digits.strip(_HEX):
         return False
     try:
         status = os.lstat(place)

@@ -63,6 +63,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hold_the_caller(scratch, tmp_path: P
 
 def test_a_folder_in_place_of_a_file_is_a_set_up_error_and_no_descriptor_stays_open(scratch, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
+    scratch.prepare()  # it holds a lock from here on
     before = sorted(os.listdir("/dev/fd"))
     (tmp_path / "file").write_bytes(b"")
     for name in ("folder", "file/below"):
