@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from _collections_abc import Mapping, Sequence
 
-from ringfence.engine.run import BACKENDS
+from ringfence.engine.run import BACKENDS, traits_of
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.limits import LIMITS, STRICT_DISK_BYTES, UNLIMITED_OUTPUT, IsolationLevel, Limit, Unit, format_size
 from ringfence.model.policy import SandboxPolicy
@@ -48,7 +48,7 @@ def add_policy_flags(
     for limit in LIMITS:
         told = (helps or {}).get(limit.field) or _help(limit, defaults or {}, other_roots)
         parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=told)
-    levels = ",".join(str(each) for each in BACKENDS if other_roots or each is not IsolationLevel.CONTAINER)
+    levels = ",".join(str(each) for each in BACKENDS if other_roots or not traits_of(each).by_engine)
     parser.add_argument("--isolation", metavar=f"{{{levels}}}",
                         help=f"how the job is isolated (default: {level}); none needs --allow-partial")  # fmt: skip
     parser.add_argument("--strict", action="store_const", const="strict", dest="isolation",

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from ringfence.validation.result import Finding, SecurityValidationResult
+from ringfence.validation.result import SecurityValidationResult
 from ringfence.validation.rules import Rules
 
 EXAMPLES = """\
@@ -78,16 +78,10 @@ def _print_lines(results: dict[str, SecurityValidationResult], *, quiet: bool) -
         for found in result.findings:
             if not (quiet and found.level == "warning"):
                 place = f"{name}:{found.line}:{found.column}"
-                said = _in_words(found)
-                print(escape_controls(f"{place}: {found.level}: {said} [{found.rule}]"))
+                print(escape_controls(f"{place}: {found.level}: {found.subject}: {found.reason} [{found.rule}]"))
     refused = sum(not result.is_valid for result in results.values())
     print(f"{counted(len(results), 'file')}: {counted(_count(results, 'errors'), 'error')} in {refused}, "
           f"{counted(_count(results, 'warnings'), 'warning')}")  # fmt: skip
-
-
-def _in_words(found: Finding) -> str:
-    """A syntax error needs no more than Python's own message."""
-    return f"syntax error: {found.subject}" if found.rule == "syntax" else f"{found.subject}: {found.reason}"
 
 
 def _count(results: dict[str, SecurityValidationResult], field: str) -> int:
@@ -98,6 +92,7 @@ def _count(results: dict[str, SecurityValidationResult], field: str) -> int:
 def _print_json(results: dict[str, SecurityValidationResult]) -> None:
     from ringfence.cli.json_text import print_json
     from ringfence.model.record import field_names
+    from ringfence.validation.result import Finding
 
     def plain(found: Finding) -> dict[str, object]:
         return {name: getattr(found, name) for name in field_names(found)}

@@ -21,6 +21,7 @@ from ringfence.model.record import record
 from ringfence.roles.removal import remove_tree
 
 _ROOT, _ABOUT, _LOCK = "root", "about.json", ".lock"
+_REBUILD = "the image can't be used: rebuild it, or export it again"
 _PART = ".part"
 
 
@@ -97,6 +98,8 @@ def _fill(engine: Engine, image: Image, place: str) -> None:
         os.rename(part, place)
     except BaseException as error:
         remove_tree(part)
+        if isinstance(error, UsageError) and not error.hint:  # what reads archives reads others too
+            raise UsageError(str(error), hint=_REBUILD) from error
         if isinstance(error, OSError) and is_of_a_call(error):
             raise SetupError("store the image", f"{place}: {error.strerror}", errno=error.errno or 0) from error
         raise

@@ -27,7 +27,6 @@ _PART = 1 << 20
 _OF_THE_ENGINE = frozenset({".dockerenv", "run/.containerenv"})
 """They say that this is a container, which it is not any more."""
 _STEP = "unpack the image"
-_REBUILD = "the image can't be used: rebuild it, or export it again"
 _SMALLER = "use a smaller image"
 
 
@@ -53,8 +52,6 @@ def unpack(stream: TarStream, folder: str, *, max_bytes: int = MAX_BYTES, max_en
                 raise UsageError(f"the image has more than {max_entries:,} files and directories", hint=_SMALLER)
             work.put(member, stream)
         work.finish()
-    except UsageError as error:  # the archive's reader has no hint: it reads other archives too
-        raise UsageError(str(error), hint=error.hint or _REBUILD) from error
     except OSError as error:
         raise SetupError(_STEP, f"{error.strerror}", errno=error.errno or 0,
                          hint="make room in the state directory, or set XDG_STATE_HOME") from error  # fmt: skip
