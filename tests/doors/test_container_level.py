@@ -405,7 +405,7 @@ def test_what_the_engine_does_not_apply_ends_the_job(monkeypatch: pytest.MonkeyP
 
 
 def test_what_the_level_has_not_is_refused_by_name() -> None:
-    with pytest.raises(UnavailableError, match="network requires"):
+    with pytest.raises(UnavailableError, match="network needs"):
         run(["true"], POLICY.with_changes(network="host"))
     with pytest.raises(SetupError, match="find the image"):
         run(["true"], POLICY.with_changes(image="no-such-image:1"))

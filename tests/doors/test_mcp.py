@@ -128,5 +128,5 @@ def test_a_variable_that_is_to_be_injected_and_has_no_value_is_refused_at_start_
 
     found = refused("mcp", "--policy", str(policy))
     assert found == refused("run", "--isolation", "strict", "--policy", str(policy), "--", "true")
-    assert found[:2] == (2, "") and "NO_SUCH_KEY is to be injected" in found[2]
+    assert found[:2] == (2, "") and "the rule injects NO_SUCH_KEY" in found[2]
     assert not (tmp_path / "state" / "ringfence" / "sandboxes").exists(), "no sandbox was made for it"

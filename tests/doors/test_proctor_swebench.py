@@ -94,7 +94,7 @@ def test_a_row_whose_tests_lie_elsewhere_is_refused(shapes: SimpleNamespace, tmp
     """The grader reads such files and puts them back: it would do so on the host."""
     row = replace(shapes.instance, fail_to_pass=("../staged/tests/test_area.py::test_square",))
     task = swebench.load(row, shapes.task.workspace, rootfs="host", grade=True, place=str(tmp_path))
-    with pytest.raises(UsageError, match="leaves the repository"):
+    with pytest.raises(UsageError, match="outside the repository"):
         prepare(task, str(shapes.staged))
 
 
@@ -238,7 +238,7 @@ def test_predictions_are_graded_without_an_agent(run: Run, tmp_path: Path) -> No
 def test_a_hostile_prediction_changes_nothing_and_is_no_error(shapes: SimpleNamespace, tmp_path: Path) -> None:
     hostile = shapes.instance.patch.replace("shapes/area.py", "../../etc/area.py")
     verdict = proctor(replace(shapes.task, grader=None), patching(hostile, str(tmp_path), "/testbed"), tmp_path / "out")
-    assert not verdict.passed and b"leaves the repository" in verdict.agents[0].stderr
+    assert not verdict.passed and b"is outside the repository" in verdict.agents[0].stderr
     assert (tmp_path / "out" / "final.diff").read_text() == ""
 
 

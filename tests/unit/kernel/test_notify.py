@@ -439,7 +439,7 @@ def test_a_second_listener_in_the_same_process_is_a_setup_error() -> None:
             return error.hint
         return "installed"
 
-    assert "listens" in in_child(work, measured=True)
+    assert "already has a seccomp listener" in in_child(work, measured=True)
 
 
 def test_a_closed_listener_says_that_it_is_lost() -> None:

@@ -168,7 +168,7 @@ def test_old_sandboxes_are_told_on_the_command_line_and_used_after_a_word(
     assert "./sandboxes holds 1 sandbox of an earlier version" in capsys.readouterr().err
     assert main(["commit", "--root", "sandboxes", context.sandbox_id]) != 0
     assert main(["sandboxes", "--root", "sandboxes", "--trust", context.sandbox_id]) == 0
-    assert "accepted as yours; it lies over base" in capsys.readouterr().out
+    assert "accepted as yours; it is based on base" in capsys.readouterr().out
     assert main(["commit", "--root", "sandboxes", context.sandbox_id]) == 0
     assert (tmp_path / "base/file").read_text() == "new\n"
 
