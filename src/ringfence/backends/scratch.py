@@ -146,10 +146,15 @@ class Scratch:
         """Remove what callers left behind that were killed before anybody else knew of it; once for each process."""
         if os.getpid() in _swept:
             return
-        from ringfence.roles import scratch_cleaner
-
         _swept[:] = [os.getpid()]
-        scratch_cleaner.clear_orphans(place)
+        try:
+            others = [name for name in os.listdir(place) if name.startswith(self.prefix)]
+        except OSError:
+            return  # somebody has removed the whole place
+        if others:
+            from ringfence.roles import scratch_cleaner
+
+            scratch_cleaner.clear_orphans(place)
 
     def _unlock(self) -> None:
         held, self._lock = self._lock, -1

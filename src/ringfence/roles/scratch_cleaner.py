@@ -74,7 +74,7 @@ def _clear_orphans_beside(place: str, ours: tuple[int, ...]) -> None:
 
 
 def _orphans(place: str) -> list[str]:
-    """Directories of such boxes that are old enough and our user's own."""
+    """Directories of such boxes that are old enough and our user's own. For root some belong to the job's id."""
     youngest_s = time.time() - _ORPHAN_AGE_S
     try:
         with os.scandir(place) as entries:
@@ -82,7 +82,8 @@ def _orphans(place: str) -> list[str]:
             looks = [(entry.path, entry.stat(follow_symlinks=False)) for entry in named]
     except OSError:
         return []  # it is not there yet, or one of them not any more
-    ours = ((path, look) for path, look in looks if stat.S_ISDIR(look.st_mode) and look.st_uid == os.geteuid())
+    me = os.geteuid()
+    ours = ((path, look) for path, look in looks if stat.S_ISDIR(look.st_mode) and me in (0, look.st_uid))
     return [path for path, look in ours if look.st_mtime < youngest_s]
 
 

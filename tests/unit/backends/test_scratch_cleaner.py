@@ -145,6 +145,8 @@ def test_what_a_caller_left_that_was_killed_as_it_began_is_removed_by_a_later_on
     with begun as caller:
         assert caller.stdout is not None
         left = Path(caller.stdout.readline().strip())
+        if os.geteuid() == 0:
+            os.chown(left, 12345678, 12345678)  # as the leader gives it to the job
         os.utime(left, (1, 1))
         another()
         assert (left / "work" / "secret").exists()  # the control: its caller lives
