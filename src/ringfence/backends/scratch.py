@@ -6,7 +6,7 @@ import os
 from _collections_abc import Mapping
 from types import MappingProxyType
 
-from ringfence.errors import SetupError, UsageError, is_of_a_call
+from ringfence.errors import SandboxError, SetupError, UsageError, is_of_a_call
 from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.own import private_place
@@ -123,9 +123,9 @@ class Scratch:
             if not is_of_a_call(error):
                 raise
             left = f"the private directory could not be removed, remove {self.path} by hand ({error.strerror})"
-        place, self.path, self._made = os.path.dirname(self.path), "", False
+        gone, self.path, self._made = self.path, "", False
         self._unlock()
-        self._sweep_once(place)
+        self._sweep_once(gone)
         return left
 
     # ---- what differs from system to system
@@ -142,19 +142,18 @@ class Scratch:
         """A lock says that this process is there: without one, an old directory is removed by others."""
         return lock(self.path)
 
-    def _sweep_once(self, place: str) -> None:
-        """Remove what callers left behind that were killed before anybody else knew of it; once for each process."""
+    def _sweep_once(self, gone: str) -> None:
+        """Have removed what callers left behind that were killed before anybody else knew of it; once for each process.
+        ``gone``: beside which, a directory that is removed already."""
         if os.getpid() in _swept:
             return
         _swept[:] = [os.getpid()]
         try:
-            others = [name for name in os.listdir(place) if name.startswith(self.prefix)]
+            others = [name for name in os.listdir(os.path.dirname(gone)) if name.startswith(self.prefix)]
         except OSError:
             return  # somebody has removed the whole place
-        if others:
-            from ringfence.roles import scratch_cleaner
-
-            scratch_cleaner.clear_orphans(place)
+        if others:  # mostly there is none
+            _start_cleaner(gone)
 
     def _unlock(self) -> None:
         held, self._lock = self._lock, -1
@@ -167,6 +166,20 @@ class Scratch:
 
 
 _swept: list[int] = []
+
+
+def _start_cleaner(gone: str) -> None:
+    """It clears beside us, since there may be much to remove."""
+    from ringfence.backends.leader_client import LeaderClient
+    from ringfence.backends.leader_sources import SCRATCH_CLEANERS
+    from ringfence.roles import scratch_cleaner
+
+    if not scratch_cleaner.orphans(os.path.dirname(gone)):
+        return
+    try:
+        LeaderClient({"scratch": gone, "cgroups": []}, (), SCRATCH_CLEANERS).release()
+    except SandboxError:
+        pass  # no room for a process: another one tries again
 
 
 def lock(folder: str) -> int:

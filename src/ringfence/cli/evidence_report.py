@@ -68,10 +68,9 @@ def refuse_absent(path: str) -> None:
 
 
 def trust_from(pubkey: str | None, trust_file: str | None) -> Trust:
-    from ringfence.evidence.trust import Trust
-
     """UsageError for a key or a trust file that is not one."""
     from ringfence.errors import EvidenceError, UsageError
+    from ringfence.evidence.trust import Trust
 
     try:
         if pubkey is not None:

@@ -1,6 +1,6 @@
 """The process that clears up after a living box of the process level whose caller was killed.
 
-Runs as: scratch cleaner, one for each living box of the process level.
+Runs as: scratch cleaner, one for each living box of the process level, and one where others left something behind.
 Parent: spawner
 Holds: the path of the box's directory, the paths of its control groups, a pipe from the caller, a pidfd of the caller.
 Must not have: a job, its streams or its limits; a process to end.
@@ -10,7 +10,7 @@ from a caller that has removed the directory, or the caller's end; it holds no l
 does).
 
 A guest of that level can kill it, and a caller can be killed before anybody else knows of a directory. So at its start
-it also clears directories of boxes that no caller locks any more, as each caller does once. """
+it also clears directories of boxes that no caller locks any more; each caller that finds some starts one for that. """
 
 from __future__ import annotations
 
@@ -46,15 +46,9 @@ def clean(commands: int, reports: int, owner: int) -> None:
         _clear(request)
 
 
-def clear_orphans(place: str) -> None:
-    """Remove what nobody locks any more."""
-    for path in _orphans(place):
-        _clear_orphan(path)
-
-
 def _clear_orphans_beside(place: str, ours: tuple[int, ...]) -> None:
     """In a process of its own, which nobody waits for: there may be much to remove."""
-    found = _orphans(place)
+    found = orphans(place)
     if not found:
         return
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -67,13 +61,22 @@ def _clear_orphans_beside(place: str, ours: tuple[int, ...]) -> None:
     try:
         for descriptor in ours:
             os.close(descriptor)
-        for path in found:
-            _clear_orphan(path)
+        _clear_all(found)
     finally:
         os._exit(0)
 
 
-def _orphans(place: str) -> list[str]:
+def _clear_all(found: list[str]) -> None:
+    """Those that nobody locks; not before what ran there has been ended by its leader."""
+    orphans = {path: folder for path in found if (folder := _locked_alone(path)) >= 0}
+    if orphans:
+        time.sleep(_CLEAR_WAIT_S)
+    for path, folder in orphans.items():
+        _clear_orphan(path)
+        os.close(folder)
+
+
+def orphans(place: str) -> list[str]:
     """Directories of such boxes that are old enough and our user's own. For root some belong to the job's id."""
     youngest_s = time.time() - _ORPHAN_AGE_S
     try:
@@ -87,17 +90,29 @@ def _orphans(place: str) -> list[str]:
     return [path for path, look in ours if look.st_mtime < youngest_s]
 
 
-def _clear_orphan(path: str) -> None:
+def _locked_alone(path: str) -> int:
+    """A descriptor that holds the lock; -1: its caller lives, or somebody else clears it."""
     import fcntl
-
-    from ringfence.roles.removal import remove_tree
 
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(folder)
+        return -1
+    return folder
+
+
+def _clear_orphan(path: str) -> None:
+    from ringfence.roles.removal import remove_tree
+
+    try:
         remove_tree(path)
     except OSError:
-        pass  # its caller lives, or somebody else clears it
+        pass  # the next one tries again
 
 
 def _outlives_caller(commands: int, owner: int) -> bool:

@@ -43,7 +43,7 @@ class WindowsScratch(Scratch):
     def _locked(self) -> int:
         return -1
 
-    def _sweep_once(self, place: str) -> None:
+    def _sweep_once(self, gone: str) -> None:
         """Nobody locks these, so nobody can tell whose caller is gone."""
 
     def environment(self, policy: SandboxPolicy, job: Job, own: Mapping[str, str] = os.environ) -> dict[str, str]:
