@@ -553,7 +553,7 @@ def test_a_checkpoint_can_be_opened_as_a_folder(manager: SandboxManager, context
     place = second.filesystem_snapshot
     system.delete_checkpoint(second.checkpoint_id)
     assert not place.exists() and first.filesystem_snapshot.is_dir()
-    with pytest.raises(UsageError, match="is gone"):
+    with pytest.raises(UsageError, match="no longer exists"):
         os.listdir(second.filesystem_snapshot)
     manager.commit(context)
     assert os.listdir(context.folder / "snapshots") == []

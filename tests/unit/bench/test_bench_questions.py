@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NOT_QUESTIONS = {
     "__main__", "contenders", "docker_engine", "egress_server", "harness", "image", "installing", "peers", "picture",
     "process_tree", "ray_cluster",
-    "report", "standing",
+    "report", "standing", "without_helper",
 }  # fmt: skip
 # By name, so that a module that asks nothing is found out: it is no question to the bench.
 QUESTIONS = sorted({module.name for module in pkgutil.iter_modules([str(ROOT / "bench")])} - NOT_QUESTIONS)
